@@ -1,0 +1,57 @@
+//! The engine: what keeps the rows. It offers snapshots of all rows and one durable, all-or-nothing write of some.
+//!
+//! Nothing about jobs is here, and nothing about who may write: [`Engine::write`], [`Engine::recover`] and
+//! [`Engine::close`] are called only by the holder of the writer's lock. One conformance suite runs on all engines.
+
+use std::{collections::BTreeMap, ops::ControlFlow};
+
+use crate::error::Result;
+
+/// Rows to write: new bytes, or none to remove. In key order, each key once.
+pub(crate) type RowSet = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// What [`Rows::visit`] calls with each key and value; `Break` ends the visit.
+pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'a;
+
+/// A consistent view of rows, ordered by the bytes of their keys.
+pub(crate) trait Rows: Send {
+    /// The bytes under a key.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
+
+    /// Visits the rows with `start <= key < end` in order.
+    fn visit(&self, start: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<()>;
+}
+
+/// What keeps the rows of one store.
+pub(crate) trait Engine: Send + Sync {
+    /// A view of all that was written before this call, by any process.
+    ///
+    /// # Errors
+    /// [`SnapshotError::NeedsRecovery`] when the last writer died: take the writer's lock, [`Engine::recover`], retry.
+    fn snapshot(&self) -> Result<Box<dyn Rows>, SnapshotError>;
+
+    /// Writes all of the rows durably, or none. Only under the writer's lock.
+    ///
+    /// # Errors
+    /// `Unknown` when the rows may or may not be there: [`Engine::recover`], then read to find out. Any other kind
+    /// says that nothing was written.
+    fn write(&self, rows: &RowSet) -> Result<()>;
+
+    /// Opens anew for writing and repairs what a dead writer left behind. Only under the writer's lock.
+    fn recover(&self) -> Result<()>;
+
+    /// Gives up all handles. Only under the writer's lock; the engine is not used afterwards.
+    fn close(&self) -> Result<()>;
+
+    /// Checks the engine's own structure; what it finds wrong is in the list. Only under the writer's lock.
+    fn check(&self) -> Result<Vec<String>>;
+}
+
+/// Why there is no snapshot.
+#[derive(Debug)]
+pub(crate) enum SnapshotError {
+    /// The last writer died in mid-write, and someone has to repair the file under the writer's lock.
+    NeedsRecovery,
+    /// Anything else.
+    Failed(crate::error::Error),
+}

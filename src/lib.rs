@@ -1,0 +1,13 @@
+//! casque.
+#![forbid(unsafe_code)]
+#![allow(dead_code)] // while the parts are being put together
+
+mod clock;
+mod engine;
+mod error;
+mod local;
+mod queue;
+mod random;
+mod store;
+
+pub use error::{Error, ErrorKind, Result};

@@ -1,0 +1,25 @@
+//! The only file that draws random numbers: names that must not clash, and jitter.
+
+use std::time::Duration;
+
+/// Sixteen random bytes, for names of stores, clients and sessions. They need to differ, not to be secret.
+pub(crate) fn bytes() -> [u8; 16] {
+    // Each draw hashes the thread, the clock and the process's own seed, so that two processes started in the same
+    // instant, and the two sides of a fork, still differ.
+    let mut seed = [0; 16];
+    for half in seed.chunks_mut(8) {
+        let fresh = fastrand::Rng::new().u64(..) ^ crate::clock::entropy();
+        half.copy_from_slice(&fresh.to_le_bytes());
+    }
+    seed
+}
+
+/// A random duration up to `most`: "full jitter".
+pub(crate) fn up_to(most: Duration) -> Duration {
+    most.mul_f64(fastrand::f64())
+}
+
+/// A random number of milliseconds below `bound`, 0 where that is 0.
+pub(crate) fn millis_below(bound: u64) -> u64 {
+    if bound == 0 { 0 } else { fastrand::u64(..bound) }
+}
