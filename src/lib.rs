@@ -3,6 +3,7 @@
 #![allow(dead_code)] // while the parts are being put together
 
 mod clock;
+mod codec;
 mod engine;
 mod error;
 mod local;

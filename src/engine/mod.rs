@@ -14,7 +14,7 @@ pub(crate) type RowSet = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'a;
 
 /// A consistent view of rows, ordered by the bytes of their keys.
-pub(crate) trait Rows: Send {
+pub(crate) trait Rows {
     /// The bytes under a key.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
 
@@ -28,7 +28,7 @@ pub(crate) trait Engine: Send + Sync {
     ///
     /// # Errors
     /// [`SnapshotError::NeedsRecovery`] when the last writer died: take the writer's lock, [`Engine::recover`], retry.
-    fn snapshot(&self) -> Result<Box<dyn Rows>, SnapshotError>;
+    fn snapshot(&self) -> Result<Box<dyn Rows + Send>, SnapshotError>;
 
     /// Writes all of the rows durably, or none. Only under the writer's lock.
     ///

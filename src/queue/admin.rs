@@ -1,0 +1,202 @@
+//! Administration: what an operator does to jobs, queues and settings. Each verb reads and writes one job, or one row.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    engine::Rows,
+    error::{Error, Result},
+    queue::{
+        enqueue::check_name,
+        id::{JobId, Token},
+        record::{Finish, HeadRecord, Home, JobRecord},
+        settle::Settled,
+        state::State,
+    },
+    store::{
+        apply::Context,
+        change::Outcome,
+        keys::{self, ById},
+        settings::{SettingRecord, check_value, setting_info},
+        view::{first_rows, get_record, inconsistent},
+    },
+};
+
+/// One act of administration, as it travels in a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Admin {
+    Cancel {
+        job: JobId,
+    },
+    /// Puts a dead or cancelled job back with all its attempts, or lets a scheduled one run now.
+    Retry {
+        job: JobId,
+    },
+    /// Takes a job from its holder, as seen under this token.
+    Release {
+        job: JobId,
+        token: Token,
+    },
+    Requeue {
+        job: JobId,
+    },
+    Pause {
+        queue: String,
+    },
+    Resume {
+        queue: String,
+    },
+    /// Removes ended jobs whose time is over, at most so many.
+    Prune {
+        limit: usize,
+    },
+    Configure {
+        setting: String,
+        value: u64,
+    },
+}
+
+pub(crate) fn administer(context: &mut Context<'_>, admin: &Admin) -> Result<Outcome> {
+    match admin {
+        Admin::Cancel { job } => cancel(context, *job),
+        Admin::Retry { job } => retry(context, *job),
+        Admin::Release { job, token } => release(context, *job, *token),
+        Admin::Requeue { job } => requeue(context, *job),
+        Admin::Pause { queue } => set_paused(context, queue, true),
+        Admin::Resume { queue } => set_paused(context, queue, false),
+        Admin::Prune { limit } => prune(context, *limit),
+        Admin::Configure { setting, value } => configure(context, setting, *value),
+    }
+}
+
+fn settled(job: &JobRecord, state: State) -> Outcome {
+    Outcome::Settled(Settled { job: job.id, state, attempt: job.attempt, run_at: job.run_at })
+}
+
+fn refused(job: &JobRecord, home: Home, verb: &str, why: &str) -> Error {
+    Error::invalid(format!("job {} is {}, and can't be {verb}: {why}", job.id, job.state_in(home)))
+}
+
+fn cancel(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
+    let (home, mut job) = context.find(id)?;
+    match home {
+        // P7: its owner settles it, or its reclaimer.
+        Home::ById(ById::Held) => {
+            job.cancelling = true;
+            context.rows.put_record(ById::Held.key(id), &job)?;
+            Ok(settled(&job, State::Running))
+        }
+        Home::Ready | Home::ById(ById::Due) => {
+            context.take_out(&job, home);
+            let outcome = settled(&job, State::Cancelled);
+            context.end_cancelled(job)?;
+            Ok(outcome)
+        }
+        Home::ById(ById::Finished) if job.finish == Some(Finish::Cancelled) => Ok(settled(&job, State::Cancelled)),
+        Home::ById(ById::Finished | ById::Dead) => Err(refused(&job, home, "cancelled", "it has already ended")),
+    }
+}
+
+fn retry(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
+    let (home, mut job) = context.find(id)?;
+    match home {
+        Home::ById(ById::Finished) if job.finish == Some(Finish::Completed) => {
+            return Err(refused(&job, home, "retried", "it has succeeded; enqueue it anew"));
+        }
+        Home::ById(ById::Finished | ById::Dead) => {
+            take_unique_back(context, &job)?;
+            context.take_out(&job, home);
+            job.attempt = 0;
+            job.finish = None;
+            job.finished_at = None;
+            job.expires_at = None;
+            job.result = None;
+        }
+        Home::ById(ById::Due) => context.take_out(&job, home),
+        Home::Ready => return Ok(settled(&job, State::Ready)),
+        Home::ById(ById::Held) => return Err(refused(&job, home, "retried", "it runs now")),
+    }
+    job.run_at = None;
+    let outcome = settled(&job, State::Ready);
+    context.put_back(job)?;
+    Ok(outcome)
+}
+
+/// A job that ended has given up its unique key; another may hold it by now.
+fn take_unique_back(context: &mut Context<'_>, job: &JobRecord) -> Result<()> {
+    let Some(unique) = &job.unique else { return Ok(()) };
+    let key = keys::unique(&job.queue, unique);
+    if let Some(holder) = context.rows.get(&key)?.and_then(|bytes| JobId::from_bytes(&bytes)) {
+        return Err(Error::invalid(format!(
+            "job {} can't be retried: job {holder} holds its unique key \"{unique}\" now",
+            job.id
+        )));
+    }
+    context.rows.put(key, job.id.to_bytes().to_vec());
+    Ok(())
+}
+
+fn release(context: &mut Context<'_>, id: JobId, token: Token) -> Result<Outcome> {
+    let job = context.held(id, token)?;
+    context.take_out(&job, Home::ById(ById::Held));
+    if job.cancelling {
+        let outcome = settled(&job, State::Cancelled);
+        context.end_cancelled(job)?;
+        return Ok(outcome);
+    }
+    let outcome = settled(&job, State::Ready);
+    context.put_back(job)?;
+    Ok(outcome)
+}
+
+fn requeue(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
+    let (home, mut job) = context.find(id)?;
+    match home {
+        Home::Ready | Home::ById(ById::Due) => context.take_out(&job, home),
+        Home::ById(ById::Held) => return Err(refused(&job, home, "requeued", "it runs now; release it first")),
+        Home::ById(_) => return Err(refused(&job, home, "requeued", "it has ended; retry it")),
+    }
+    job.run_at = None;
+    context.renew_place(&mut job);
+    let outcome = settled(&job, State::Ready);
+    context.put_in(&job, Home::Ready)?;
+    Ok(outcome)
+}
+
+fn set_paused(context: &mut Context<'_>, queue: &str, paused: bool) -> Result<Outcome> {
+    check_name("queue", queue)?;
+    let key = keys::head(queue);
+    let mut head: HeadRecord = get_record(&context.rows, &key)?.unwrap_or_default();
+    if head.paused != paused {
+        head.paused = paused;
+        head.version = context.version;
+        head.by = context.change.writer.clone();
+        context.rows.put_record(key, &head)?;
+    }
+    // A queue that is paused before its first job is a queue all the same.
+    if context.rows.get(&keys::count(queue))?.is_none() {
+        context.rows.put_record(keys::count(queue), &crate::queue::record::CountRecord::default())?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// INV-11: only jobs that have ended are in the index of what may go.
+fn prune(context: &mut Context<'_>, limit: usize) -> Result<Outcome> {
+    let mut jobs = 0;
+    for (key, _) in first_rows(&context.rows, &keys::expiries(), limit)? {
+        if keys::time_of(&key).is_none_or(|at| at > context.now) {
+            break;
+        }
+        let id = keys::id_at_end(&key).ok_or_else(|| inconsistent("an entry of the expiry index names no job"))?;
+        let (home, job) = context.find(id)?;
+        context.take_out(&job, home);
+        context.forget_place(&job);
+        jobs += 1;
+    }
+    Ok(Outcome::Pruned { jobs })
+}
+
+fn configure(context: &mut Context<'_>, name: &str, value: u64) -> Result<Outcome> {
+    check_value(setting_info(name)?, value)?;
+    context.rows.put_record(keys::setting(name), &SettingRecord { value })?;
+    Ok(Outcome::Done)
+}

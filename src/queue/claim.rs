@@ -1,0 +1,221 @@
+//! Claim. Reads: the head row, the lane rows, the jobs taken. Writes: per job a remove and an insert, per queue its head
+//! and its count row.
+//!
+//! Rebase: a candidate that another took is a hijack, and the claim takes the next jobs in the same commit. Strict: the
+//! change carries a guard on the queue, so that anything else in between is a conflict.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    engine::Rows,
+    error::{Error, Result},
+    queue::{
+        id::{JobId, SessionId, Token},
+        moves::{find, task_name},
+        record::{HeadRecord, Home, JobRecord, LeaseRecord},
+        select::{Selection, Wanted, select},
+    },
+    store::{
+        apply::Context,
+        change::{Candidate, Outcome},
+        conflict::{Conflict, Subject, Version, Writer},
+        keys::{self, ById},
+        view::get_record,
+    },
+};
+
+/// How many empty lanes a queue keeps, so that a queue that is filled and emptied in turns does not write lane rows.
+const EMPTY_LANES_KEPT: usize = 16;
+/// How many jobs one claim may take.
+pub const CLAIM_JOBS_MAX: usize = 1_000;
+
+/// A claim, as it travels in a change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Claim {
+    pub(crate) session: SessionId,
+    /// In order of preference.
+    pub(crate) queues: Vec<String>,
+    pub(crate) wanted: Wanted,
+    /// Jobs that the claimer has seen and wants first.
+    pub(crate) candidates: Vec<Candidate>,
+    /// Whether other jobs do, where candidates are lost or few.
+    pub(crate) fill: bool,
+    /// C2: strict conflicts suffered since the last claim that committed.
+    pub(crate) conflicts: u64,
+}
+
+/// What a claim got.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Claimed {
+    pub(crate) jobs: Vec<ClaimedJob>,
+    pub(crate) token: Option<Token>,
+    pub(crate) hijacks: Vec<Hijack>,
+    /// P4: the one job is suspect; run nothing beside it.
+    pub(crate) alone: bool,
+    /// P4: a suspect job waits until a worker is idle.
+    pub(crate) suspects_wait: bool,
+}
+
+/// A job as its claimer gets it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ClaimedJob {
+    pub(crate) task: String,
+    pub(crate) record: JobRecord,
+}
+
+/// A candidate that another took first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hijack {
+    /// The job.
+    pub job: JobId,
+    /// Who took it, where that is still known.
+    pub by: Option<Writer>,
+}
+
+pub(crate) fn claim(context: &mut Context<'_>, claim: &Claim) -> Result<Outcome> {
+    if claim.wanted.jobs_max == 0 || claim.wanted.jobs_max > CLAIM_JOBS_MAX {
+        return Err(Error::invalid(format!(
+            "a claim of {} jobs is out of range; it goes from 1 to {CLAIM_JOBS_MAX}",
+            claim.wanted.jobs_max
+        )));
+    }
+    let mut claimed = Claimed::default();
+    let mut selection = Selection::default();
+    for queue in &claim.queues {
+        let mut head: HeadRecord = get_record(&context.rows, &keys::head(queue))?.unwrap_or_default();
+        if head.paused {
+            continue;
+        }
+        let taken_before = selection.jobs.len();
+        let hijacks = take_candidates(context, claim, queue, &head, &mut selection)?;
+        let lost = hijacks.len() as u64;
+        claimed.hijacks.extend(hijacks);
+        for job in &selection.jobs[taken_before..] {
+            hold(context, claim, job)?;
+        }
+        let filled_from = selection.jobs.len();
+        if claim.fill {
+            select(&context.rows, queue, &claim.wanted, &mut selection)?;
+        }
+        for job in &selection.jobs[filled_from..] {
+            hold(context, claim, job)?;
+        }
+        let taken = selection.jobs.len() > taken_before;
+        if taken || lost > 0 {
+            // C3: every claim bumps the head row.
+            context.count_hijacks(queue, lost);
+            head.version = context.version;
+            head.by = context.change.writer.clone();
+            context.rows.put_record(keys::head(queue), &head)?;
+        }
+        if taken {
+            for lane in selection.empty_lanes.drain(..).skip(EMPTY_LANES_KEPT) {
+                context.rows.remove(keys::lane(queue, lane));
+            }
+        }
+        selection.empty_lanes.clear();
+    }
+    if let Some(queue) = claim.queues.first()
+        && claim.conflicts > 0
+    {
+        context.count_hijacks(queue, claim.conflicts);
+    }
+    claimed.alone = selection.alone;
+    claimed.suspects_wait = selection.suspects_wait;
+    for record in selection.jobs {
+        let record = with_lease(context, claim, record);
+        claimed.jobs.push(ClaimedJob { task: task_name(&context.rows, record.task)?, record });
+    }
+    claimed.token = (!claimed.jobs.is_empty()).then_some(Token(context.version.0));
+    Ok(Outcome::Claimed(claimed))
+}
+
+/// Takes the candidates of a queue that are still there; those that are not are hijacks.
+fn take_candidates(
+    context: &mut Context<'_>,
+    claim: &Claim,
+    queue: &str,
+    head: &HeadRecord,
+    selection: &mut Selection,
+) -> Result<Vec<Hijack>> {
+    let mut hijacks = Vec::new();
+    for candidate in &claim.candidates {
+        let Some((candidate_queue, ..)) = keys::ready_parts(&candidate.key) else {
+            return Err(Error::invalid(format!("the candidate {} names no row of a ready job", candidate.job)));
+        };
+        if candidate_queue != queue || selection.alone || selection.jobs.len() >= claim.wanted.jobs_max {
+            continue;
+        }
+        match get_record::<JobRecord>(&context.rows, &candidate.key)? {
+            Some(job) if job.id == candidate.job => {
+                if job.suspect && !(claim.wanted.idle && selection.jobs.is_empty()) {
+                    selection.suspects_wait = true;
+                    continue;
+                }
+                selection.alone = job.suspect;
+                selection.jobs.push(job);
+            }
+            _ => hijacks.push(Hijack { job: candidate.job, by: winner(&context.rows, candidate.job, head)? }),
+        }
+    }
+    Ok(hijacks)
+}
+
+/// Who took a job: its holder; where it is gone again, whoever claimed last.
+fn winner(rows: &dyn Rows, job: JobId, head: &HeadRecord) -> Result<Option<Writer>> {
+    let held: Option<JobRecord> = get_record(rows, &ById::Held.key(job))?;
+    Ok(match held.and_then(|held| held.lease) {
+        Some(lease) => Some(Writer { label: lease.label, job: None }),
+        None if head.by == Writer::default() => None,
+        None => Some(head.by.clone()),
+    })
+}
+
+fn with_lease(context: &Context<'_>, claim: &Claim, mut job: JobRecord) -> JobRecord {
+    job.lease = Some(LeaseRecord {
+        session: claim.session,
+        token: Token(context.version.0),
+        label: context.change.writer.label.clone(),
+    });
+    job
+}
+
+fn hold(context: &mut Context<'_>, claim: &Claim, job: &JobRecord) -> Result<()> {
+    context.take_out(job, Home::Ready);
+    let held = with_lease(context, claim, job.clone());
+    context.put_in(&held, Home::ById(ById::Held))
+}
+
+/// C2: the queue's head row and each shifted job's row are as the claimer saw them.
+///
+/// # Errors
+/// `Conflict`, naming the first shifted job that is gone, both versions of the queue, and the winner.
+pub(crate) fn check_queue_guard(rows: &dyn Rows, queue: &str, version: Version, shifted: &[Candidate]) -> Result<()> {
+    let head: HeadRecord = get_record(rows, &keys::head(queue))?.unwrap_or_default();
+    let mut lost = None;
+    for candidate in shifted {
+        let job: Option<JobRecord> = get_record(rows, &candidate.key)?;
+        if job.is_none_or(|job| job.id != candidate.job) {
+            lost = Some(candidate.job);
+            break;
+        }
+    }
+    if head.version == version && lost.is_none() {
+        return Ok(());
+    }
+    let Some(job) = lost.or(shifted.first().map(|candidate| candidate.job)) else {
+        let by = Some(head.by);
+        let subject = Subject::Key(format!("queue {queue}"));
+        return Err(Error::of_conflict(Conflict { subject, read: Some(version), found: Some(head.version), by }));
+    };
+    let by = match find(rows, job)? {
+        Some((Home::Ready, _)) => Some(head.by.clone()),
+        _ => winner(rows, job, &head)?,
+    };
+    Err(Error::of_conflict(Conflict {
+        subject: Subject::Hijack { queue: queue.to_owned(), job },
+        read: Some(version),
+        found: Some(head.version),
+        by,
+    }))
+}

@@ -1,0 +1,66 @@
+//! INV-9: the counters of a queue, changed in the same commit as the rows they count. A change adds up what it moved and
+//! writes one count row per queue at its end.
+
+use crate::{
+    error::Result,
+    queue::{record::CountRecord, state::State},
+    store::{
+        apply::Context,
+        keys,
+        view::{get_record, inconsistent},
+    },
+};
+
+/// What a change adds to a queue's counters.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    states: [i64; State::ALL.len()],
+    completed: u64,
+    hijacks: u64,
+}
+
+impl Context<'_> {
+    fn tally(&mut self, queue: &str) -> &mut Tally {
+        if !self.tallies.contains_key(queue) {
+            self.tallies.insert(queue.to_owned(), Tally::default());
+        }
+        self.tallies.get_mut(queue).expect("just put there")
+    }
+
+    pub(crate) fn count_in(&mut self, queue: &str, state: State) {
+        self.tally(queue).states[state as usize] += 1;
+    }
+
+    pub(crate) fn count_out(&mut self, queue: &str, state: State) {
+        self.tally(queue).states[state as usize] -= 1;
+    }
+
+    pub(crate) fn count_completed(&mut self, queue: &str) {
+        self.tally(queue).completed += 1;
+    }
+
+    pub(crate) fn count_hijacks(&mut self, queue: &str, hijacks: u64) {
+        self.tally(queue).hijacks += hijacks;
+    }
+}
+
+/// Writes the count rows of the queues that the change has touched.
+pub(crate) fn settle_tallies(context: &mut Context<'_>) -> Result<()> {
+    for (queue, tally) in std::mem::take(&mut context.tallies) {
+        let key = keys::count(&queue);
+        let before: CountRecord = get_record(&context.rows, &key)?.unwrap_or_default();
+        let mut after = before;
+        for (state, delta) in State::ALL.into_iter().zip(tally.states) {
+            let count = after.now_in(state);
+            *count = count
+                .checked_add_signed(delta)
+                .ok_or_else(|| inconsistent(format!("queue \"{queue}\" counts too few {state} jobs")))?;
+        }
+        after.completed += tally.completed;
+        after.hijacks += tally.hijacks;
+        if after != before {
+            context.rows.put_record(key, &after)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! Enqueue. Reads: the lane row, the unique key's row where there is a key, the task's number. Writes: the job's row, and
+//! an index entry where it is scheduled or unique.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    clock::Timestamp,
+    codec::Payload,
+    engine::Rows,
+    error::{Error, Result},
+    queue::{
+        id::JobId,
+        lane::check_priority,
+        record::{Home, JobRecord},
+    },
+    store::{
+        apply::Context,
+        change::Outcome,
+        keys::{self, ById},
+        view::inconsistent,
+    },
+};
+
+/// The longest name of a queue or a task, and the longest unique key, in bytes.
+pub const NAME_BYTES_MAX: usize = 128;
+/// How many metadata pairs a job may have.
+pub(crate) const METADATA_PAIRS_MAX: usize = 32;
+/// The most bytes of metadata that a job may have.
+pub(crate) const METADATA_BYTES_MAX: usize = 4 << 10;
+/// How often a job is tried where nothing else is said.
+pub const ATTEMPTS_DEFAULT: u32 = 20;
+
+/// A job to enqueue, as it travels in a change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NewJob {
+    pub(crate) queue: String,
+    pub(crate) task: String,
+    pub(crate) args: Payload,
+    pub(crate) args_version: u32,
+    pub(crate) priority: i64,
+    pub(crate) when: When,
+    pub(crate) unique: Option<String>,
+    pub(crate) attempts_max: u32,
+    pub(crate) metadata: Vec<(String, String)>,
+    pub(crate) keep: bool,
+}
+
+/// When a job may first run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum When {
+    #[default]
+    Now,
+    After(Duration),
+    At(Timestamp),
+}
+
+pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome> {
+    check_name("queue", &job.queue)?;
+    check_name("task", &job.task)?;
+    let priority = check_priority(job.priority)?;
+    if job.attempts_max == 0 {
+        return Err(Error::invalid("a job needs at least one attempt; max attempts is 0"));
+    }
+    check_metadata(&job.metadata)?;
+    context.admit_payload(&format!("the arguments of \"{}\"", job.task), job.args.as_bytes().len())?;
+    if let Some(existing) = holder_of_unique(context, job)? {
+        return Ok(Outcome::Enqueued { job: existing, existing: true });
+    }
+
+    let id = context.next_place();
+    let run_at = match job.when {
+        When::Now => None,
+        When::After(delay) => Some(context.now.after(delay)),
+        When::At(at) => Some(at),
+    };
+    let record = JobRecord {
+        id,
+        change: context.change.id,
+        queue: job.queue.clone(),
+        task: context.task_number(&job.task)?,
+        priority,
+        place: id,
+        args: job.args.clone(),
+        args_version: job.args_version,
+        metadata: job.metadata.clone(),
+        unique: job.unique.clone(),
+        attempt: 0,
+        attempts_max: job.attempts_max,
+        suspect: false,
+        cancelling: false,
+        keep: job.keep,
+        enqueued_at: context.now,
+        run_at,
+        started_at: None,
+        finished_at: None,
+        expires_at: None,
+        lease: None,
+        progress: None,
+        result: None,
+        errors: Vec::new(),
+        finish: None,
+    };
+    let home = if run_at.is_some_and(|at| at > context.now) { Home::ById(ById::Due) } else { Home::Ready };
+    context.put_in(&record, home)?;
+    if let Some(unique) = &job.unique {
+        context.rows.put(keys::unique(&job.queue, unique), id.to_bytes().to_vec());
+    }
+    Ok(Outcome::Enqueued { job: id, existing: false })
+}
+
+fn holder_of_unique(context: &Context<'_>, job: &NewJob) -> Result<Option<JobId>> {
+    let Some(unique) = &job.unique else { return Ok(None) };
+    check_name("unique key", unique)?;
+    let Some(bytes) = context.rows.get(&keys::unique(&job.queue, unique))? else { return Ok(None) };
+    JobId::from_bytes(&bytes).map(Some).ok_or_else(|| inconsistent(format!("unique key \"{unique}\" names no job")))
+}
+
+/// # Errors
+/// `Invalid` for a name that is empty, too long, or has control characters.
+pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::invalid(format!("the {what} name is empty; give it at least one character")));
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "the {what} name has {} bytes; at most {NAME_BYTES_MAX} are allowed",
+            name.len()
+        )));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(Error::invalid(format!("the {what} name {name:?} has a control character; use printable ones")));
+    }
+    Ok(())
+}
+
+fn check_metadata(metadata: &[(String, String)]) -> Result<()> {
+    let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if metadata.len() > METADATA_PAIRS_MAX || bytes > METADATA_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "the metadata has {} pairs and {bytes} bytes; at most {METADATA_PAIRS_MAX} and {METADATA_BYTES_MAX} are allowed",
+            metadata.len()
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! How a job's row moves from family to family, with all that must move along: the indexes by time, its unique key, its
+//! place, the lane it is in, and the counters. The verbs say where; only this file says how.
+
+use crate::{
+    codec,
+    engine::Rows,
+    error::{Error, Result},
+    queue::{
+        id::{JobId, Place, Token},
+        lane::Lane,
+        record::{Finish, Home, JobRecord, TaskRecord},
+    },
+    store::{
+        apply::Context,
+        keys::{self, ById},
+        object::StoreRecord,
+        view::{first_rows, for_each, get_record, inconsistent},
+    },
+};
+
+impl Context<'_> {
+    /// Removes a job's row, and what hangs on where it was.
+    pub(crate) fn take_out(&mut self, job: &JobRecord, home: Home) {
+        self.rows.remove(job.key_in(home));
+        self.count_out(&job.queue, job.state_in(home));
+        match home {
+            Home::ById(ById::Due) => {
+                if let Some(at) = job.run_at {
+                    self.rows.remove(keys::due_time(at, job.id));
+                }
+            }
+            Home::ById(ById::Finished | ById::Dead) => {
+                if let Some(at) = job.expires_at {
+                    self.rows.remove(keys::expiry(at, job.id));
+                }
+            }
+            Home::Ready | Home::ById(ById::Held) => {}
+        }
+    }
+
+    /// Writes a job's row, and what hangs on where it is.
+    pub(crate) fn put_in(&mut self, job: &JobRecord, home: Home) -> Result<()> {
+        debug_assert_eq!(
+            job.lease.is_some(),
+            home == Home::ById(ById::Held),
+            "INV-3: held jobs have a lease, others none"
+        );
+        self.rows.put_record(job.key_in(home), job)?;
+        self.count_in(&job.queue, job.state_in(home));
+        match home {
+            Home::Ready => self.note_lane(&job.queue, job.lane())?,
+            Home::ById(ById::Due) => {
+                let at = job.run_at.ok_or_else(|| inconsistent(format!("job {} is scheduled for no time", job.id)))?;
+                self.rows.put(keys::due_time(at, job.id), Vec::new());
+            }
+            Home::ById(ById::Finished | ById::Dead) => {
+                if let Some(at) = job.expires_at {
+                    self.rows.put(keys::expiry(at, job.id), Vec::new());
+                }
+            }
+            Home::ById(ById::Held) => {}
+        }
+        Ok(())
+    }
+
+    /// Puts a job that nobody holds any more back into the queue, under its old place.
+    pub(crate) fn put_back(&mut self, mut job: JobRecord) -> Result<()> {
+        job.lease = None;
+        job.progress = None;
+        self.put_in(&job, Home::Ready)
+    }
+
+    /// Puts a job among the scheduled ones, or the ready ones where that time has come.
+    pub(crate) fn put_later(&mut self, mut job: JobRecord, delay: std::time::Duration) -> Result<()> {
+        job.lease = None;
+        job.progress = None;
+        let at = self.now.after(delay);
+        job.run_at = Some(at);
+        self.put_in(&job, if at > self.now { Home::ById(ById::Due) } else { Home::Ready })
+    }
+
+    /// Ends a job that succeeded. It is kept only where it has a result, or asks to be kept.
+    pub(crate) fn end_completed(&mut self, mut job: JobRecord) -> Result<()> {
+        self.count_completed(&job.queue);
+        if job.result.is_none() && !job.keep {
+            self.retire(&job);
+            self.forget_place(&job);
+            return Ok(());
+        }
+        let retention = self.settings()?.retention_completed;
+        job.finish = Some(Finish::Completed);
+        self.end(job, ById::Finished, retention)
+    }
+
+    pub(crate) fn end_cancelled(&mut self, mut job: JobRecord) -> Result<()> {
+        let retention = self.settings()?.retention_cancelled;
+        job.finish = Some(Finish::Cancelled);
+        self.end(job, ById::Finished, retention)
+    }
+
+    pub(crate) fn end_dead(&mut self, job: JobRecord) -> Result<()> {
+        let retention = self.settings()?.retention_dead;
+        self.end(job, ById::Dead, retention)
+    }
+
+    fn end(&mut self, mut job: JobRecord, family: ById, retention: std::time::Duration) -> Result<()> {
+        job.lease = None;
+        job.suspect = false;
+        job.cancelling = false;
+        job.finished_at = Some(self.now);
+        job.expires_at = Some(self.now.after(retention));
+        self.retire(&job);
+        self.put_in(&job, Home::ById(family))
+    }
+
+    /// S24: no unique key outlives its job.
+    fn retire(&mut self, job: &JobRecord) {
+        if let Some(unique) = &job.unique {
+            self.rows.remove(keys::unique(&job.queue, unique));
+        }
+    }
+
+    /// Removes the row that tells a job's place; it has one only where that is not its id.
+    pub(crate) fn forget_place(&mut self, job: &JobRecord) {
+        if job.place != job.id {
+            self.rows.remove(keys::place(job.id));
+        }
+    }
+
+    /// Gives a job a place at the back of its queue.
+    pub(crate) fn renew_place(&mut self, job: &mut JobRecord) {
+        job.place = self.next_place();
+        self.rows.put(keys::place(job.id), job.place.to_bytes().to_vec());
+    }
+
+    /// A place that no job has had: after all jobs of earlier changes.
+    pub(crate) fn next_place(&mut self) -> Place {
+        let place = Place { version: self.version.0, index: self.next_index };
+        self.next_index += 1;
+        place
+    }
+
+    /// Makes the lane's row if there is none yet.
+    fn note_lane(&mut self, queue: &str, lane: Lane) -> Result<()> {
+        let known = (queue.to_owned(), lane);
+        if self.lanes_known.contains(&known) {
+            return Ok(());
+        }
+        let key = keys::lane(queue, lane);
+        if self.rows.get(&key)?.is_none() {
+            self.rows.put(key, Vec::new());
+        }
+        self.lanes_known.insert(known);
+        Ok(())
+    }
+
+    /// The number that stands for a task, given out at its first use.
+    pub(crate) fn task_number(&mut self, task: &str) -> Result<u32> {
+        if let Some(number) = self.tasks_known.get(task) {
+            return Ok(*number);
+        }
+        let key = keys::task_number(task);
+        let number = match get_record::<TaskRecord>(&self.rows, &key)? {
+            Some(record) => record.number,
+            None => {
+                let mut number = 0;
+                for_each(&self.rows, &keys::task_names(), |_, _| {
+                    number += 1;
+                    Ok(())
+                })?;
+                let record = TaskRecord { number, name: task.to_owned() };
+                self.rows.put_record(keys::task_name(number), &record)?;
+                self.rows.put_record(key, &record)?;
+                number
+            }
+        };
+        self.tasks_known.insert(task.to_owned(), number);
+        Ok(number)
+    }
+
+    /// The held job of a lease.
+    ///
+    /// # Errors
+    /// P6: `LeaseLost` where the job is not held under this token.
+    pub(crate) fn held(&self, job: JobId, token: Token) -> Result<JobRecord> {
+        let held: Option<JobRecord> = get_record(&self.rows, &ById::Held.key(job))?;
+        let now = match held {
+            Some(held) if held.lease.as_ref().is_some_and(|lease| lease.token == token) => return Ok(held),
+            Some(JobRecord { lease: Some(lease), .. }) => {
+                format!("{} holds it under token {}", lease.label, lease.token)
+            }
+            _ => "nobody holds it".to_owned(),
+        };
+        Err(Error::new(
+            crate::error::ErrorKind::LeaseLost,
+            format!("the lease of job {job} under token {token} is lost ({now}); its result is discarded"),
+        ))
+    }
+
+    /// The job of that id, wherever it is.
+    ///
+    /// # Errors
+    /// `NotFound`, saying whether there ever was one.
+    pub(crate) fn find(&self, job: JobId) -> Result<(Home, JobRecord)> {
+        match find(&self.rows, job)? {
+            Some(found) => Ok(found),
+            None => Err(not_found(&self.rows, job)?),
+        }
+    }
+}
+
+/// The name of a task by its number.
+pub(crate) fn task_name(rows: &dyn Rows, number: u32) -> Result<String> {
+    let record: Option<TaskRecord> = get_record(rows, &keys::task_name(number))?;
+    record.map(|record| record.name).ok_or_else(|| inconsistent(format!("no task has number {number}")))
+}
+
+/// The job of that id, wherever it is: by probing the families by id, and the lanes in use at its place.
+pub(crate) fn find(rows: &dyn Rows, job: JobId) -> Result<Option<(Home, JobRecord)>> {
+    for family in ById::ALL {
+        if let Some(record) = get_record(rows, &family.key(job))? {
+            return Ok(Some((Home::ById(family), record)));
+        }
+    }
+    let place = match rows.get(&keys::place(job))? {
+        Some(bytes) => {
+            JobId::from_bytes(&bytes).ok_or_else(|| inconsistent(format!("job {job} has no sound place")))?
+        }
+        None => job,
+    };
+    for (key, _) in first_rows(rows, &keys::all_lanes(), usize::MAX)? {
+        let Some((queue, lane)) = keys::lane_of(&key) else { continue };
+        let Some(bytes) = rows.get(&keys::ready(&queue, lane, place))? else { continue };
+        let record: JobRecord = codec::decode(&bytes)?;
+        if record.id == job {
+            return Ok(Some((Home::Ready, record)));
+        }
+    }
+    Ok(None)
+}
+
+/// The error for a job that is nowhere: never enqueued, or gone.
+pub(crate) fn not_found(rows: &dyn Rows, job: JobId) -> Result<Error> {
+    let store: StoreRecord = get_record(rows, keys::STORE)?.unwrap_or_default();
+    Ok(Error::not_found(if job.version <= store.version.0 {
+        format!("job {job} is gone: it was completed and not kept, or pruned, or there never was one of that id")
+    } else {
+        format!("there is no job {job}; the store is at version {}", store.version)
+    }))
+}

@@ -1,0 +1,41 @@
+//! Promote: scheduled jobs whose time has come become ready, under their old place. Reads and writes only those.
+
+use std::ops::ControlFlow;
+
+use crate::{
+    engine::Rows,
+    error::Result,
+    queue::record::{Home, JobRecord},
+    store::{
+        apply::Context,
+        change::Outcome,
+        keys::{self, ById},
+        view::{get_record, inconsistent},
+    },
+};
+
+pub(crate) fn promote(context: &mut Context<'_>, limit: usize) -> Result<Outcome> {
+    let now = context.now;
+    let mut due = Vec::new();
+    let range = keys::due_times();
+    context.rows.visit(&range.start, &range.end, &mut |key, _| {
+        if due.len() >= limit || keys::time_of(key).is_none_or(|at| at > now) {
+            return Ok(ControlFlow::Break(()));
+        }
+        due.extend(keys::id_at_end(key));
+        Ok(ControlFlow::Continue(()))
+    })?;
+    for id in &due {
+        let job: JobRecord = get_record(&context.rows, &ById::Due.key(*id))?
+            .ok_or_else(|| inconsistent(format!("job {id} is due and is not among the scheduled")))?;
+        context.take_out(&job, Home::ById(ById::Due));
+        context.put_in(&job, Home::Ready)?;
+    }
+    Ok(Outcome::Promoted { jobs: due.len() })
+}
+
+/// When the next scheduled job is due.
+pub(crate) fn next_due(rows: &dyn Rows) -> Result<Option<crate::clock::Timestamp>> {
+    let first = crate::store::view::first_rows(rows, &keys::due_times(), 1)?;
+    Ok(first.first().and_then(|(key, _)| keys::time_of(key)))
+}

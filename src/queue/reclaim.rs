@@ -1,0 +1,131 @@
+//! Reclaim (P3): the jobs of a session that is dead or has stopped go back. What the session's file said is data of the
+//! change; whoever commits it looks at the file again just before. Reads: a slice of the held family, never more than
+//! runs now. Writes: the rows of that session's jobs.
+
+use std::ops::ControlFlow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    clock::Timestamp,
+    codec,
+    engine::Rows,
+    error::Result,
+    queue::{
+        id::{JobId, SessionId, Token},
+        record::{Home, JobRecord},
+    },
+    store::{apply::Context, change::Outcome, keys::ById},
+};
+
+/// What a session's file said when it was found dead or stopped, and which slice of the held jobs to walk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reclaim {
+    pub(crate) session: SessionId,
+    /// P2: the beat that was seen unchanged; `None` for a session that has no file.
+    pub(crate) beat: Option<u64>,
+    /// Handlers that had begun.
+    pub(crate) started: Vec<(JobId, Token, Timestamp)>,
+    /// Handlers that had ended well, without result or transaction.
+    pub(crate) ended: Vec<(JobId, Token)>,
+    /// The machine was restarted since: what began may have been cut off by that.
+    pub(crate) power_cut: bool,
+    /// P5: jobs whose child process still works; they stay as they are.
+    pub(crate) busy: Vec<JobId>,
+    /// Where the last slice ended.
+    pub(crate) after: Option<JobId>,
+    /// How many held rows to walk.
+    pub(crate) limit: usize,
+}
+
+/// What one slice gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reclaimed {
+    /// Back in the queue, not charged.
+    pub(crate) requeued: Vec<JobId>,
+    /// Back in the queue, charged (but after a power cut) and suspect.
+    pub(crate) suspects: Vec<JobId>,
+    pub(crate) completed: Vec<JobId>,
+    pub(crate) dead: Vec<JobId>,
+    pub(crate) cancelled: Vec<JobId>,
+    /// Still held, since a child process works on them.
+    pub(crate) busy: Vec<JobId>,
+    /// Where the next slice begins; `None` at the end.
+    pub(crate) next: Option<JobId>,
+}
+
+impl Reclaimed {
+    /// How many jobs were taken from the session.
+    pub(crate) fn taken(&self) -> usize {
+        self.requeued.len() + self.suspects.len() + self.completed.len() + self.dead.len() + self.cancelled.len()
+    }
+}
+
+pub(crate) fn reclaim(context: &mut Context<'_>, reclaim: &Reclaim) -> Result<Outcome> {
+    let mut range = ById::Held.all();
+    if let Some(after) = reclaim.after {
+        range = range.after(&ById::Held.key(after));
+    }
+    let mut jobs: Vec<JobRecord> = Vec::new();
+    let mut walked = 0;
+    let mut last = None;
+    context.rows.visit(&range.start, &range.end, &mut |key, bytes| {
+        if walked == reclaim.limit {
+            return Ok(ControlFlow::Break(()));
+        }
+        walked += 1;
+        last = crate::store::keys::id_at_end(key);
+        let job: JobRecord = codec::decode(bytes)?;
+        if job.lease.as_ref().is_some_and(|lease| lease.session == reclaim.session) {
+            jobs.push(job);
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let mut reclaimed = Reclaimed { next: last.filter(|_| walked == reclaim.limit), ..Reclaimed::default() };
+    for job in jobs {
+        take_back(context, reclaim, job, &mut reclaimed)?;
+    }
+    Ok(Outcome::Reclaimed(reclaimed))
+}
+
+fn take_back(context: &mut Context<'_>, reclaim: &Reclaim, mut job: JobRecord, done: &mut Reclaimed) -> Result<()> {
+    let id = job.id;
+    let Some(lease) = job.lease.clone() else { return Ok(()) };
+    if reclaim.busy.contains(&id) {
+        done.busy.push(id);
+        return Ok(());
+    }
+    context.take_out(&job, Home::ById(ById::Held));
+    job.lease = None;
+    let is = |note: JobId, token: Token| note == id && token == lease.token;
+    if reclaim.ended.iter().any(|(note, token)| is(*note, *token)) {
+        job.attempt += 1;
+        context.end_completed(job)?;
+        done.completed.push(id);
+        return Ok(());
+    }
+    let started = reclaim.started.iter().find(|(note, token, _)| is(*note, *token));
+    if reclaim.power_cut {
+        // The cut may have come before, in or after the handler: nobody is charged for it, and care is taken.
+        job.suspect = true;
+    } else if let Some((_, _, at)) = started {
+        job.started_at = Some(*at);
+        job.attempt += 1;
+        job.suspect = true;
+        job.note_error(context.now, &lease.label, "its worker process died or was stopped while it ran");
+    }
+    if job.cancelling {
+        context.end_cancelled(job)?;
+        done.cancelled.push(id);
+    } else if job.attempt >= job.attempts_max {
+        context.end_dead(job)?;
+        done.dead.push(id);
+    } else if job.suspect {
+        context.put_back(job)?;
+        done.suspects.push(id);
+    } else {
+        context.put_back(job)?;
+        done.requeued.push(id);
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! Settle: how a lease ends, by whoever holds it. Reads: the held row. Writes: its removal, and the job's row where it
+//! goes on. P6: any other token is `LeaseLost`.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    clock::Timestamp,
+    codec::Payload,
+    error::{Error, Result},
+    queue::{
+        id::{JobId, Token},
+        record::{Home, ProgressRecord},
+        state::State,
+    },
+    store::{apply::Context, change::Outcome, keys::ById},
+};
+
+/// The longest progress message, in bytes.
+pub const PROGRESS_BYTES_MAX: usize = 4 << 10;
+
+/// A settlement, as it travels in a change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Settle {
+    pub(crate) job: JobId,
+    pub(crate) token: Token,
+    /// When the handler began; `None` where it has not, so that no attempt is charged.
+    pub(crate) started_at: Option<Timestamp>,
+    pub(crate) how: Ending,
+}
+
+/// How a lease ends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Ending {
+    Complete {
+        result: Option<Payload>,
+    },
+    /// Tried again after the delay; never, where there is none.
+    Fail {
+        message: String,
+        retry_after: Option<Duration>,
+    },
+    /// Later again, no attempt charged.
+    Snooze {
+        delay: Duration,
+    },
+    /// Back to the front of the queue at once, no attempt charged.
+    Release,
+    Cancel,
+}
+
+/// Where a settled job went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Settled {
+    pub(crate) job: JobId,
+    pub(crate) state: State,
+    pub(crate) attempt: u32,
+    /// When it is tried again.
+    pub(crate) run_at: Option<Timestamp>,
+}
+
+pub(crate) fn settle(context: &mut Context<'_>, settle: &Settle) -> Result<Outcome> {
+    let mut job = context.held(settle.job, settle.token)?;
+    let label = job.lease.as_ref().map(|lease| lease.label.clone()).unwrap_or_default();
+    context.take_out(&job, Home::ById(ById::Held));
+    job.lease = None;
+    if settle.started_at.is_some() {
+        job.started_at = settle.started_at;
+    }
+    let run_at = context.now;
+    let settled = |job: JobId, state, attempt, run_at| Ok(Outcome::Settled(Settled { job, state, attempt, run_at }));
+    match &settle.how {
+        Ending::Complete { result } => {
+            if let Some(result) = result {
+                context.admit_payload(&format!("the result of job {}", job.id), result.as_bytes().len())?;
+            }
+            job.attempt += 1;
+            job.result.clone_from(result);
+            let (id, attempt) = (job.id, job.attempt);
+            context.end_completed(job)?;
+            settled(id, State::Completed, attempt, None)
+        }
+        Ending::Fail { message, retry_after } => {
+            job.attempt += 1;
+            job.suspect = false;
+            job.note_error(context.now, &label, message);
+            let (id, attempt) = (job.id, job.attempt);
+            if job.cancelling {
+                context.end_cancelled(job)?;
+                return settled(id, State::Cancelled, attempt, None);
+            }
+            match retry_after {
+                Some(delay) if job.attempt < job.attempts_max => {
+                    context.put_later(job, *delay)?;
+                    settled(id, state_after(*delay), attempt, Some(run_at.after(*delay)))
+                }
+                _ => {
+                    context.end_dead(job)?;
+                    settled(id, State::Dead, attempt, None)
+                }
+            }
+        }
+        _ if job.cancelling => {
+            let (id, attempt) = (job.id, job.attempt);
+            context.end_cancelled(job)?;
+            settled(id, State::Cancelled, attempt, None)
+        }
+        Ending::Snooze { delay } => {
+            let (id, attempt) = (job.id, job.attempt);
+            context.put_later(job, *delay)?;
+            settled(id, state_after(*delay), attempt, Some(run_at.after(*delay)))
+        }
+        Ending::Release => {
+            let (id, attempt) = (job.id, job.attempt);
+            context.put_back(job)?;
+            settled(id, State::Ready, attempt, None)
+        }
+        Ending::Cancel => {
+            let (id, attempt) = (job.id, job.attempt);
+            context.end_cancelled(job)?;
+            settled(id, State::Cancelled, attempt, None)
+        }
+    }
+}
+
+fn state_after(delay: Duration) -> State {
+    if crate::clock::millis(delay) > 0 { State::Scheduled } else { State::Ready }
+}
+
+/// Says that a lease is still used. It changes nothing: the beat of the session keeps it.
+pub(crate) fn extend(context: &mut Context<'_>, job: JobId, token: Token) -> Result<Outcome> {
+    context.held(job, token).map(|_| Outcome::Done)
+}
+
+pub(crate) fn progress(
+    context: &mut Context<'_>,
+    job: JobId,
+    token: Token,
+    fraction: f32,
+    message: &str,
+) -> Result<Outcome> {
+    if !(0.0..=1.0).contains(&fraction) {
+        return Err(Error::invalid(format!("progress {fraction} is out of range; it goes from 0 to 1")));
+    }
+    if message.len() > PROGRESS_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "the progress message has {} bytes; at most {PROGRESS_BYTES_MAX} are allowed",
+            message.len()
+        )));
+    }
+    let mut held = context.held(job, token)?;
+    held.progress = Some(ProgressRecord { fraction, message: message.to_owned() });
+    context.rows.put_record(ById::Held.key(job), &held)?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,266 @@
+//! The families of keys. Order-preserving, all in one table; what a user names lives under [`root`] and nowhere else.
+//!
+//! A queue's name in a key ends with a zero byte: names have no control characters, so no name is another's prefix.
+
+use crate::{
+    clock::Timestamp,
+    queue::{
+        id::{ID_BYTES, JobId, Place},
+        lane::Lane,
+    },
+};
+
+/// One per family; the first byte of each key.
+mod family {
+    pub(super) const FORMAT: u8 = 0x01;
+    pub(super) const STORE: u8 = 0x02;
+    pub(super) const LOG: u8 = 0x03;
+    pub(super) const SETTING: u8 = 0x04;
+    pub(super) const TASK_NUMBER: u8 = 0x05;
+    pub(super) const TASK_NAME: u8 = 0x06;
+    pub(super) const ROOT: u8 = 0x10;
+    pub(super) const HEAD: u8 = 0x20;
+    pub(super) const COUNT: u8 = 0x21;
+    pub(super) const LANE: u8 = 0x22;
+    pub(super) const READY: u8 = 0x30;
+    pub(super) const HELD: u8 = 0x31;
+    pub(super) const DUE: u8 = 0x32;
+    pub(super) const DUE_TIME: u8 = 0x33;
+    pub(super) const FINISHED: u8 = 0x35;
+    pub(super) const DEAD: u8 = 0x36;
+    pub(super) const PLACE: u8 = 0x37;
+    pub(super) const EXPIRY: u8 = 0x38;
+    pub(super) const UNIQUE: u8 = 0x39;
+}
+
+/// Format of the store's data, and the store's own id.
+pub(crate) const FORMAT: &[u8] = &[family::FORMAT];
+/// The store's version and its latest time stamp.
+pub(crate) const STORE: &[u8] = &[family::STORE];
+/// The log that is in use, if any.
+pub(crate) const LOG: &[u8] = &[family::LOG];
+
+/// A half-open range of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) start: Vec<u8>,
+    pub(crate) end: Vec<u8>,
+}
+
+/// All keys that begin with these bytes.
+pub(crate) fn prefixed(prefix: Vec<u8>) -> Range {
+    let mut end = prefix.clone();
+    // The next key after all of them: the prefix with its last byte that can grow, grown.
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            break;
+        }
+    }
+    Range { start: prefix, end }
+}
+
+impl Range {
+    /// The part of this range that lies after `key`.
+    pub(crate) fn after(mut self, key: &[u8]) -> Self {
+        let mut next = key.to_vec();
+        next.push(0);
+        self.start = self.start.max(next);
+        self
+    }
+}
+
+fn key(family: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(1 + parts.iter().map(|part| part.len()).sum::<usize>());
+    key.push(family);
+    parts.iter().for_each(|part| key.extend_from_slice(part));
+    key
+}
+
+/// A queue's name as a part of a key.
+fn queue_part(queue: &str) -> Vec<u8> {
+    let mut part = queue.as_bytes().to_vec();
+    part.push(0);
+    part
+}
+
+/// An object on the root.
+pub(crate) fn root(name: &str) -> Vec<u8> {
+    key(family::ROOT, &[name.as_bytes()])
+}
+
+/// The objects whose keys begin with `prefix`.
+pub(crate) fn roots(prefix: &str) -> Range {
+    prefixed(root(prefix))
+}
+
+/// The user's key in a key of the root.
+pub(crate) fn root_name(key: &[u8]) -> String {
+    String::from_utf8_lossy(key.get(1..).unwrap_or_default()).into_owned()
+}
+
+/// A setting of the store.
+pub(crate) fn setting(name: &str) -> Vec<u8> {
+    key(family::SETTING, &[name.as_bytes()])
+}
+
+/// The number that stands for a task in lanes.
+pub(crate) fn task_number(task: &str) -> Vec<u8> {
+    key(family::TASK_NUMBER, &[task.as_bytes()])
+}
+
+/// The task that a number stands for.
+pub(crate) fn task_name(number: u32) -> Vec<u8> {
+    key(family::TASK_NAME, &[&number.to_be_bytes()])
+}
+
+/// All task numbers given out.
+pub(crate) fn task_names() -> Range {
+    prefixed(vec![family::TASK_NAME])
+}
+
+/// A queue's head row.
+pub(crate) fn head(queue: &str) -> Vec<u8> {
+    key(family::HEAD, &[queue.as_bytes()])
+}
+
+/// A queue's count row.
+pub(crate) fn count(queue: &str) -> Vec<u8> {
+    key(family::COUNT, &[queue.as_bytes()])
+}
+
+/// The count rows of all queues: the list of queues.
+pub(crate) fn counts() -> Range {
+    prefixed(vec![family::COUNT])
+}
+
+/// The queue's name in the key of its count row.
+pub(crate) fn counted_queue(key: &[u8]) -> String {
+    root_name(key)
+}
+
+/// A lane in use.
+pub(crate) fn lane(queue: &str, lane: Lane) -> Vec<u8> {
+    key(family::LANE, &[&queue_part(queue), &lane.to_bytes()])
+}
+
+/// The lanes in use of a queue, highest priority first.
+pub(crate) fn lanes(queue: &str) -> Range {
+    prefixed(key(family::LANE, &[&queue_part(queue)]))
+}
+
+/// The lanes in use of all queues.
+pub(crate) fn all_lanes() -> Range {
+    prefixed(vec![family::LANE])
+}
+
+/// The queue and lane in the key of a lane row.
+pub(crate) fn lane_of(key: &[u8]) -> Option<(String, Lane)> {
+    let rest = key.get(1..)?;
+    let zero = rest.iter().position(|byte| *byte == 0)?;
+    let queue = std::str::from_utf8(&rest[..zero]).ok()?;
+    Some((queue.to_owned(), Lane::from_bytes(&rest[zero + 1..])?))
+}
+
+/// A ready job.
+pub(crate) fn ready(queue: &str, lane: Lane, place: Place) -> Vec<u8> {
+    key(family::READY, &[&queue_part(queue), &lane.to_bytes(), &place.to_bytes()])
+}
+
+/// The ready jobs of a lane, in order.
+pub(crate) fn ready_lane(queue: &str, lane: Lane) -> Range {
+    prefixed(key(family::READY, &[&queue_part(queue), &lane.to_bytes()]))
+}
+
+/// All ready jobs.
+pub(crate) fn all_ready() -> Range {
+    prefixed(vec![family::READY])
+}
+
+/// The queue, lane and place in the key of a ready job.
+pub(crate) fn ready_parts(key: &[u8]) -> Option<(String, Lane, Place)> {
+    let cut = key.len().checked_sub(ID_BYTES)?;
+    let (queue, lane) = lane_of(&key[..cut])?;
+    Some((queue, lane, JobId::from_bytes(&key[cut..])?))
+}
+
+/// A family in which a job's row is found by the job's id alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ById {
+    Held,
+    Due,
+    Finished,
+    Dead,
+}
+
+impl ById {
+    pub(crate) const ALL: [Self; 4] = [Self::Held, Self::Due, Self::Finished, Self::Dead];
+
+    fn family(self) -> u8 {
+        match self {
+            Self::Held => family::HELD,
+            Self::Due => family::DUE,
+            Self::Finished => family::FINISHED,
+            Self::Dead => family::DEAD,
+        }
+    }
+
+    pub(crate) fn key(self, id: JobId) -> Vec<u8> {
+        key(self.family(), &[&id.to_bytes()])
+    }
+
+    pub(crate) fn all(self) -> Range {
+        prefixed(vec![self.family()])
+    }
+}
+
+/// The job's id at the end of a key.
+pub(crate) fn id_at_end(key: &[u8]) -> Option<JobId> {
+    JobId::from_bytes(&key[key.len().checked_sub(ID_BYTES)?..])
+}
+
+/// The entry of a scheduled job in the index by time.
+pub(crate) fn due_time(at: Timestamp, id: JobId) -> Vec<u8> {
+    key(family::DUE_TIME, &[&at.as_millis().to_be_bytes(), &id.to_bytes()])
+}
+
+/// The scheduled jobs by time, soonest first.
+pub(crate) fn due_times() -> Range {
+    prefixed(vec![family::DUE_TIME])
+}
+
+/// The entry of a finished or dead job in the index of when it may be pruned.
+pub(crate) fn expiry(at: Timestamp, id: JobId) -> Vec<u8> {
+    key(family::EXPIRY, &[&at.as_millis().to_be_bytes(), &id.to_bytes()])
+}
+
+/// The finished and dead jobs by when they may be pruned.
+pub(crate) fn expiries() -> Range {
+    prefixed(vec![family::EXPIRY])
+}
+
+/// The time in the key of an index by time.
+pub(crate) fn time_of(key: &[u8]) -> Option<Timestamp> {
+    let bytes: [u8; 8] = key.get(1..9)?.try_into().ok()?;
+    Some(Timestamp::from_millis(u64::from_be_bytes(bytes)))
+}
+
+/// The present place of a job that was requeued.
+pub(crate) fn place(id: JobId) -> Vec<u8> {
+    key(family::PLACE, &[&id.to_bytes()])
+}
+
+/// All places that differ from their job's id.
+pub(crate) fn places() -> Range {
+    prefixed(vec![family::PLACE])
+}
+
+/// The job that holds a unique key in a queue.
+pub(crate) fn unique(queue: &str, name: &str) -> Vec<u8> {
+    key(family::UNIQUE, &[&queue_part(queue), name.as_bytes()])
+}
+
+/// All unique keys that are held.
+pub(crate) fn uniques() -> Range {
+    prefixed(vec![family::UNIQUE])
+}
