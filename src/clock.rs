@@ -1,4 +1,6 @@
-//! The only file that reads time. Wall-clock time only orders schedules and may jump; who owns what never depends on it.
+//! The only file that reads time. Wall-clock time only orders schedules and may jump; who owns what never depends on
+//! it.
+#![allow(clippy::disallowed_methods, reason = "this is the module that the others are sent to")]
 
 use std::{
     collections::hash_map::RandomState,

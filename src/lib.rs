@@ -1,5 +1,6 @@
 //! casque.
 #![forbid(unsafe_code)]
+#![warn(clippy::disallowed_methods, clippy::unwrap_used)]
 #![allow(dead_code)] // while the parts are being put together
 
 mod clock;

@@ -1,1 +1,4 @@
+//! The `casque` command.
+#![warn(clippy::disallowed_methods, clippy::unwrap_used)]
+
 fn main() {}

@@ -1,4 +1,5 @@
 //! The only file that draws random numbers: names that must not clash, and jitter.
+#![allow(clippy::disallowed_methods, reason = "this is the module that the others are sent to")]
 
 use std::time::Duration;
 
