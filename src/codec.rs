@@ -4,6 +4,8 @@
 //! bincode 2.0.1, which is its last release: another encoding takes another byte. To change a record, add a schema
 //! number, keep the decoder of the old one, and add golden bytes to `tests/golden.rs`.
 
+#![allow(clippy::disallowed_methods, reason = "this is the codec")]
+
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
