@@ -37,6 +37,8 @@ pub enum ErrorKind {
     Unknown,
     /// The time given to wait has passed; what was waited for may still come.
     TimedOut,
+    /// The closure of a transaction called it off; nothing was written.
+    Aborted,
     /// The store or the handle was closed.
     Closed,
     /// The store is damaged. Stop, and keep the file.
@@ -86,6 +88,17 @@ impl Error {
     pub(crate) fn during(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
+    }
+
+    /// The same failure for another caller that it struck: a group fails as one.
+    pub(crate) fn for_each_caller(&self) -> Self {
+        Self { kind: self.kind, message: self.full_message(), conflict: self.conflict.clone(), source: None }
+    }
+
+    /// Calls off the transaction whose closure returns this.
+    #[must_use]
+    pub fn abort(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Aborted, message)
     }
 
     /// What the caller should do about it.

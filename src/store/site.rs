@@ -1,0 +1,103 @@
+//! Where a store is: its engine, and the files beside it where it has any. What the committer and the readers share.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use crate::{
+    engine::Engine,
+    error::{Error, Result},
+    local::{Folder, Wakes, WriterGuard, WriterLock},
+};
+
+pub(crate) struct Site {
+    pub(crate) engine: Box<dyn Engine>,
+    place: Place,
+    /// A process that forks without exec must open the store anew: locks and threads do not come along.
+    pid: u32,
+}
+
+enum Place {
+    Memory { wakes: AtomicU64 },
+    Files(Box<Files>),
+}
+
+/// The files beside a store.
+pub(crate) struct Files {
+    pub(crate) store: PathBuf,
+    pub(crate) folder: Folder,
+    pub(crate) lock: WriterLock,
+    pub(crate) wakes: Wakes,
+}
+
+impl Files {
+    pub(crate) fn open(store: &Path, label: &str) -> Result<Self> {
+        let folder = Folder::create(store)?;
+        let lock = WriterLock::open(&folder, label.to_owned())?;
+        let wakes = Wakes::open(&folder)?;
+        Ok(Self { store: store.to_owned(), folder, lock, wakes })
+    }
+}
+
+impl Site {
+    pub(crate) fn in_memory(engine: Box<dyn Engine>) -> Self {
+        Self { engine, place: Place::Memory { wakes: AtomicU64::new(0) }, pid: std::process::id() }
+    }
+
+    pub(crate) fn on_disk(engine: Box<dyn Engine>, files: Files) -> Self {
+        Self { engine, place: Place::Files(Box::new(files)), pid: std::process::id() }
+    }
+
+    pub(crate) fn files(&self) -> Option<&Files> {
+        match &self.place {
+            Place::Memory { .. } => None,
+            Place::Files(files) => Some(files),
+        }
+    }
+
+    /// W1: waits for the writer's lock. A store in memory has one writer, its committer.
+    pub(crate) fn take_lock(&self, purpose: &str) -> Result<Option<WriterGuard<'_>>> {
+        self.files().map(|files| files.lock.take(purpose)).transpose()
+    }
+
+    /// A number that changes with every commit of any process.
+    pub(crate) fn wakes(&self) -> u64 {
+        match &self.place {
+            Place::Memory { wakes } => wakes.load(Ordering::Acquire),
+            Place::Files(files) => files.wakes.read(),
+        }
+    }
+
+    pub(crate) fn bump_wakes(&self) {
+        match &self.place {
+            Place::Memory { wakes } => {
+                wakes.fetch_add(1, Ordering::AcqRel);
+            }
+            Place::Files(files) => {
+                if let Err(error) = files.wakes.bump() {
+                    self.note_trouble(&error);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.pid == std::process::id() {
+            return Ok(());
+        }
+        Err(Error::new(
+            crate::error::ErrorKind::Closed,
+            format!("the store was opened by process {}, and this one was forked from it; open it again", self.pid),
+        ))
+    }
+
+    /// Trouble that no caller waits for, and that changes nothing that was answered.
+    #[allow(clippy::unused_self, reason = "with `tracing` off there is nowhere to say it")]
+    pub(crate) fn note_trouble(&self, error: &Error) {
+        #[cfg(feature = "tracing")]
+        tracing::warn!(target: "casque", error = %error.full_message(), "trouble beside the store");
+        #[cfg(not(feature = "tracing"))]
+        let _ = error;
+    }
+}
