@@ -1,0 +1,113 @@
+//! The folder beside a store, and the names of what is in it.
+
+use std::{
+    fs::DirBuilder,
+    io,
+    path::{Path, PathBuf},
+};
+
+use super::files::refused;
+use crate::error::{Error, Result};
+
+/// The folder `<store file name>.d`. It belongs to the store's owner alone: who may write to it may write the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// The folder beside `store` (a canonical path), made where it is missing.
+    pub(crate) fn create(store: &Path) -> Result<Self> {
+        let folder = Self { path: beside(store)? };
+        for path in [folder.path.clone(), folder.sessions(), folder.children()] {
+            let mut builder = DirBuilder::new();
+            #[cfg(unix)]
+            std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+            match builder.create(&path) {
+                Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => check(&path)?,
+                made => made.map_err(|cause| refused("create", &path, cause))?,
+            }
+        }
+        Ok(folder)
+    }
+
+    /// The folder beside `store` (a canonical path), `None` where there is none. Makes nothing.
+    pub(crate) fn existing(store: &Path) -> Result<Option<Self>> {
+        let folder = Self { path: beside(store)? };
+        match std::fs::symlink_metadata(&folder.path) {
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(cause) => Err(refused("open", &folder.path, cause)),
+            Ok(_) => check(&folder.path).map(|()| Some(folder)),
+        }
+    }
+
+    /// Makes the names in this folder, and its own name beside the store, survive a power cut. Locks, sessions and
+    /// wakes need not; a log does, before the store may say that there is one.
+    pub(crate) fn sync(&self) -> Result<()> {
+        for path in [Some(self.path.as_path()), self.path.parent()].into_iter().flatten() {
+            // Only unix lets a folder be opened and synced; elsewhere its names are durable with the file.
+            #[cfg(unix)]
+            std::fs::File::open(path).and_then(|file| file.sync_all()).map_err(|cause| refused("sync", path, cause))?;
+            #[cfg(not(unix))]
+            let _ = path;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.path.join("lock")
+    }
+
+    pub(crate) fn bell(&self) -> PathBuf {
+        self.path.join("bell")
+    }
+
+    pub(crate) fn wakes(&self) -> PathBuf {
+        self.path.join("wakes")
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.path.join("log")
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path.join("sock")
+    }
+
+    pub(crate) fn sessions(&self) -> PathBuf {
+        self.path.join("sessions")
+    }
+
+    pub(crate) fn children(&self) -> PathBuf {
+        self.path.join("children")
+    }
+}
+
+fn beside(store: &Path) -> Result<PathBuf> {
+    let name = store.file_name().ok_or_else(|| {
+        Error::invalid(format!("use \"{}\" as a store: it names no file; give the path of a file", store.display()))
+    })?;
+    let mut name = name.to_owned();
+    name.push(".d");
+    Ok(store.with_file_name(name))
+}
+
+/// A link could lead to another store's folder, and then two stores would share one lock.
+fn check(path: &Path) -> Result<()> {
+    let metadata = std::fs::symlink_metadata(path).map_err(|cause| refused("open", path, cause))?;
+    let what = if metadata.is_symlink() {
+        "a symbolic link"
+    } else if metadata.is_dir() {
+        return Ok(());
+    } else {
+        "not a folder"
+    };
+    Err(Error::unavailable(format!(
+        "use \"{}\" for the store's locks: it is {what}; move it away while no process uses the store",
+        path.display()
+    )))
+}

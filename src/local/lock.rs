@@ -1,0 +1,266 @@
+//! The writer's lock, its bell, and the note of who holds it.
+//!
+//! The lock is an OS lock: it dies with its holder, and nobody can be asked who that is. So the holder leaves a note in
+//! the locked file, which is advice and worth something only while the lock is held. OS locks are not fair either: who
+//! waits holds the bell, and who has just given the lock back steps aside while the bell is held.
+
+use std::{
+    fs::{File, TryLockError},
+    io,
+    path::PathBuf,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::{
+    files::{self, refused},
+    folder::Folder,
+    holder::{self, Holder, NOTE_BYTES},
+};
+use crate::{
+    clock,
+    error::{Error, Result},
+};
+
+/// How long who has released the lock leaves it to those who wait.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// How long nobody steps aside again after one who waits let a whole `PATIENCE` pass: it is stopped or starved, and
+/// would otherwise slow every commit to one per `PATIENCE`.
+const SULK: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_micros(100);
+/// How often a waiter tries to hold the bell, which somebody who probes it holds for an instant.
+const RINGS: usize = 20;
+
+/// One process's handle of the writer's lock; its threads share it and take turns in the order they came.
+#[derive(Debug)]
+pub(crate) struct WriterLock {
+    path: PathBuf,
+    label: String,
+    file: File,
+    // The bell is open twice, since what one handle holds it can't probe: a probe would convert the hold.
+    waiting: File,
+    probe: File,
+    // An OS lock belongs to the open file, not to a thread: a second thread would be let in beside the first.
+    line: Mutex<Line>,
+    moved: Condvar,
+    manners: Mutex<Manners>,
+    patience: Duration,
+}
+
+/// The lock, held. Dropping it gives the lock back.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct WriterGuard<'a> {
+    lock: &'a WriterLock,
+    take: u64,
+    _turn: Turn<'a>,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    next: u64,
+    serving: u64,
+}
+
+#[derive(Debug, Default)]
+struct Manners {
+    /// When this process gave the lock back, and the number of the take that ended then.
+    released: Option<(Instant, u64)>,
+    sulking_until: Option<Instant>,
+}
+
+/// A thread's place at the head of its process's line.
+#[derive(Debug)]
+struct Turn<'a> {
+    lock: &'a WriterLock,
+}
+
+impl WriterLock {
+    /// Opens the lock without taking it. `label` is how this process wants to be named to others.
+    pub(crate) fn open(folder: &Folder, label: String) -> Result<Self> {
+        let path = folder.lock();
+        Ok(Self {
+            label,
+            file: files::open_or_create(&path)?,
+            waiting: files::open_or_create(&folder.bell())?,
+            probe: files::open_or_create(&folder.bell())?,
+            path,
+            line: Mutex::default(),
+            moved: Condvar::new(),
+            manners: Mutex::default(),
+            patience: PATIENCE,
+        })
+    }
+
+    /// Takes the lock, waiting for it without limit: call it where the wait can be given up on.
+    pub(crate) fn take(&self, purpose: &str) -> Result<WriterGuard<'_>> {
+        let turn = self.wait_in_line();
+        while self.steps_aside()? {
+            clock::sleep(POLL);
+        }
+        if !self.try_lock()? {
+            let rung = self.ring()?;
+            let locked = self.block();
+            if rung {
+                files::unlock(&self.waiting);
+            }
+            locked.map_err(|cause| refused("lock", &self.path, cause))?;
+        }
+        self.taken(turn, purpose)
+    }
+
+    /// Takes the lock if that needs no waiting, neither for another process nor for a thread of this one.
+    pub(crate) fn try_take(&self, purpose: &str) -> Result<Option<WriterGuard<'_>>> {
+        let Some(turn) = self.skip_line() else { return Ok(None) };
+        if self.steps_aside()? || !self.try_lock()? {
+            return Ok(None);
+        }
+        self.taken(turn, purpose).map(Some)
+    }
+
+    /// What the last holder noted: true only while the lock is held. Never waits.
+    pub(crate) fn holder(&self) -> Option<Holder> {
+        holder::parse(&self.note()).1
+    }
+
+    fn taken<'a>(&'a self, turn: Turn<'a>, purpose: &str) -> Result<WriterGuard<'a>> {
+        let take = holder::parse(&self.note()).0.wrapping_add(1);
+        let guard = WriterGuard { lock: self, take, _turn: turn };
+        guard.verify()?;
+        self.write_note(&holder::held(take, &self.label, purpose));
+        Ok(guard)
+    }
+
+    fn try_lock(&self) -> Result<bool> {
+        match self.file.try_lock() {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(cause)) => Err(refused("lock", &self.path, cause)),
+        }
+    }
+
+    fn block(&self) -> io::Result<()> {
+        loop {
+            match self.file.lock() {
+                Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Holds the bell, if it can be had soon: a process stopped in the midst of a probe must not stop the others, who
+    /// then wait unheard.
+    fn ring(&self) -> Result<bool> {
+        for _ in 0..RINGS {
+            match self.waiting.try_lock_shared() {
+                Ok(()) => return Ok(true),
+                Err(TryLockError::WouldBlock) => clock::sleep(POLL),
+                Err(TryLockError::Error(cause)) => return Err(refused("lock the bell of", &self.path, cause)),
+            }
+        }
+        Ok(false)
+    }
+
+    fn bell_is_held(&self) -> Result<bool> {
+        match self.probe.try_lock() {
+            Ok(()) => {
+                files::unlock(&self.probe);
+                Ok(false)
+            }
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(cause)) => Err(refused("probe the bell of", &self.path, cause)),
+        }
+    }
+
+    /// Whether the lock is to be left to somebody else for now (W5). The caller is at the head of the line.
+    fn steps_aside(&self) -> Result<bool> {
+        let mut manners = guarded(&self.manners);
+        let Some((released, take)) = manners.released else { return Ok(false) };
+        if !self.bell_is_held()? {
+            *manners = Manners::default();
+            return Ok(false);
+        }
+        let now = clock::monotonic();
+        if manners.sulking_until.is_some_and(|until| now < until) {
+            return Ok(false);
+        }
+        if now.saturating_duration_since(released) < self.patience {
+            return Ok(true);
+        }
+        let nobody_came = holder::parse(&self.note()).0 == take;
+        manners.sulking_until = nobody_came.then(|| now + SULK);
+        Ok(false)
+    }
+
+    fn wait_in_line(&self) -> Turn<'_> {
+        let mut line = guarded(&self.line);
+        let ticket = line.next;
+        line.next += 1;
+        while line.serving != ticket {
+            line = self.moved.wait(line).unwrap_or_else(PoisonError::into_inner);
+        }
+        Turn { lock: self }
+    }
+
+    fn skip_line(&self) -> Option<Turn<'_>> {
+        let mut line = guarded(&self.line);
+        (line.next == line.serving).then(|| {
+            line.next += 1;
+            Turn { lock: self }
+        })
+    }
+
+    fn note(&self) -> Vec<u8> {
+        let mut bytes = vec![0; NOTE_BYTES];
+        let count = files::read_at(&self.file, &mut bytes, 0).unwrap_or(0);
+        bytes.truncate(count);
+        bytes
+    }
+
+    fn write_note(&self, note: &[u8; NOTE_BYTES]) {
+        // A full disk may keep the note from being written; the lock holds without it.
+        let _ = files::write_at(&self.file, note, 0);
+    }
+}
+
+impl WriterGuard<'_> {
+    /// Checks that the file locked here is still the one that others would lock (W2).
+    ///
+    /// # Errors
+    /// `Unavailable` where it was replaced: write nothing more, others may already write.
+    pub(crate) fn verify(&self) -> Result<()> {
+        let lock = self.lock;
+        if files::is_at(&lock.file, &lock.path) {
+            return Ok(());
+        }
+        Err(Error::unavailable(format!(
+            "write to the store: its lock file \"{}\" was replaced or removed; stop what moves files there, and reopen \
+             the store",
+            lock.path.display()
+        )))
+    }
+}
+
+impl Drop for WriterGuard<'_> {
+    fn drop(&mut self) {
+        let lock = self.lock;
+        lock.write_note(&holder::released(self.take));
+        guarded(&lock.manners).released = Some((clock::monotonic(), self.take));
+        files::unlock(&lock.file);
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        guarded(&self.lock.line).serving += 1;
+        self.lock.moved.notify_all();
+    }
+}
+
+fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+#[path = "lock_tests.rs"]
+mod tests;

@@ -1,0 +1,130 @@
+//! Two handles in one process stand for two processes: an OS lock belongs to the open file.
+
+use std::sync::{Mutex, mpsc};
+
+use super::{
+    super::holder::{Holder, holder},
+    *,
+};
+
+fn folder() -> (tempfile::TempDir, Folder) {
+    let home = tempfile::tempdir().unwrap();
+    let folder = Folder::create(&home.path().join("app.redb")).unwrap();
+    (home, folder)
+}
+
+fn handle(folder: &Folder, label: &str) -> WriterLock {
+    let mut lock = WriterLock::open(folder, label.to_owned()).unwrap();
+    // A busy machine must not end a hand-over that a test waits for.
+    lock.patience = Duration::from_mins(1);
+    lock
+}
+
+#[test]
+fn lock_has_one_holder_who_is_named() {
+    let (_home, folder) = folder();
+    let (first, second) = (handle(&folder, "first\nline"), handle(&folder, "second"));
+    assert_eq!(holder(&folder), None);
+    let guard = first.try_take("a test").unwrap().unwrap();
+    assert!(second.try_take("too late").unwrap().is_none());
+    assert!(first.try_take("from another thread").unwrap().is_none());
+    let expected = Holder {
+        pid: std::process::id(),
+        boot_id: super::super::boot_id().to_owned(),
+        label: "first line".to_owned(),
+        purpose: "a test".to_owned(),
+    };
+    assert_eq!(second.holder(), Some(expected.clone()));
+    assert_eq!(holder(&folder), Some(expected));
+    drop(guard);
+    assert_eq!(second.holder(), None);
+    assert!(second.try_take("in time").unwrap().is_some());
+}
+
+#[test]
+fn released_lock_goes_to_the_one_who_waits() {
+    let (_home, folder) = folder();
+    let (first, second) = (handle(&folder, "first"), handle(&folder, "second"));
+    let order = Mutex::new(Vec::new());
+    let (resume, resumed) = mpsc::channel::<()>();
+    let guard = first.take("to begin").unwrap();
+    std::thread::scope(|scope| {
+        let (second, order) = (&second, &order);
+        scope.spawn(move || {
+            let guard = second.take("after waiting").unwrap();
+            guarded(order).push("second");
+            resumed.recv().unwrap();
+            drop(guard);
+        });
+        while !first.bell_is_held().unwrap() {
+            std::thread::yield_now();
+        }
+        assert_eq!(second.holder().unwrap().label, "first", "a thread that waits does not keep others from asking");
+        drop(guard);
+        assert!(first.try_take("too soon").unwrap().is_none());
+        resume.send(()).unwrap();
+        let _guard = first.take("again").unwrap();
+        guarded(order).push("first");
+    });
+    assert_eq!(*guarded(&order), ["second", "first"]);
+}
+
+#[test]
+fn waiter_that_never_comes_is_waited_for_once() {
+    let (_home, folder) = folder();
+    let mut lock = handle(&folder, "busy");
+    let stopped = handle(&folder, "stopped");
+    assert!(stopped.ring().unwrap());
+    drop(lock.take("one").unwrap());
+    assert!(lock.try_take("two").unwrap().is_none());
+    lock.patience = Duration::ZERO;
+    drop(lock.try_take("two").unwrap().unwrap());
+    lock.patience = Duration::from_mins(1);
+    drop(lock.try_take("three").unwrap().unwrap());
+}
+
+#[test]
+fn threads_of_one_handle_exclude_each_other() {
+    let (_home, folder) = folder();
+    let lock = handle(&folder, "threads");
+    let inside = Mutex::new(());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let _guard = lock.take("counting").unwrap();
+                    drop(inside.try_lock().expect("another thread holds the lock too"));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn replaced_lock_file_stops_its_holder() {
+    let (_home, folder) = folder();
+    let lock = handle(&folder, "old");
+    let guard = lock.take("a test").unwrap();
+    guard.verify().unwrap();
+    std::fs::remove_file(folder.lock()).unwrap();
+    let other = handle(&folder, "new");
+    let other_guard = other.try_take("of another file").unwrap().unwrap();
+    let error = guard.verify().unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::Unavailable);
+    assert!(error.to_string().contains("reopen the store"), "{error}");
+    drop(guard);
+    assert!(lock.take("again").is_err());
+    other_guard.verify().unwrap();
+    assert_eq!(other.holder().unwrap().label, "new");
+}
+
+#[test]
+fn note_survives_any_label() {
+    let (_home, folder) = folder();
+    let lock = handle(&folder, &"ü\0".repeat(400));
+    let _guard = lock.take(&"purpose ".repeat(100)).unwrap();
+    assert_eq!(std::fs::metadata(folder.lock()).unwrap().len(), 512);
+    let holder = lock.holder().unwrap();
+    assert!(holder.label.starts_with("ü ü"), "{holder:?}");
+    assert!(holder.purpose.starts_with("purpose purpose"), "{holder:?}");
+}

@@ -1,0 +1,70 @@
+//! The sessions as others see them. Files here may be cut short, damaged or not ours: they are read with a bound, and
+//! what can't be understood reads as absent.
+
+use std::{fs::File, io};
+
+use super::{
+    files::{self, refused},
+    folder::Folder,
+    record::{self, FILE_BYTES, Header, Note},
+    session::path,
+};
+use crate::{error::Result, queue::id::SessionId};
+
+/// One look at a session file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) id: SessionId,
+    /// 0 where the header can't be read.
+    pub(crate) pid: u32,
+    /// Empty, and so of no boot, where the header can't be read: after a power cut.
+    pub(crate) boot_id: String,
+    pub(crate) label: String,
+    pub(crate) started_ms: u64,
+    pub(crate) beat: u64,
+    /// Whether its process holds the file's lock.
+    pub(crate) alive: bool,
+    pub(crate) notes: Vec<Note>,
+}
+
+/// All sessions that have a file, dead or alive, in the order of their ids.
+pub(crate) fn sessions(folder: &Folder) -> Result<Vec<Seen>> {
+    let mut seen = Vec::new();
+    for (name, _) in files::entries(&folder.sessions())? {
+        // Only the one spelling that sessions are created under: another would be a second name of the same id.
+        if let Some(id) = name.parse::<SessionId>().ok().filter(|id| id.to_string() == name) {
+            seen.extend(look(folder, id)?);
+        }
+    }
+    Ok(seen)
+}
+
+/// One session; `None` where it has no file, and so is dead.
+pub(crate) fn look(folder: &Folder, id: SessionId) -> Result<Option<Seen>> {
+    let path = path(folder, id);
+    let Some(file) = files::open_existing(&path)? else { return Ok(None) };
+    see(id, &file).map(Some).map_err(|cause| refused("read", &path, cause))
+}
+
+/// Removes a session's file, dead or alive: no file, no session. Only under the writer's lock.
+pub(crate) fn remove(folder: &Folder, id: SessionId) -> Result<()> {
+    files::remove(&path(folder, id))
+}
+
+/// Removes what processes left behind that died while they made a session or a child's lock. Only under the writer's
+/// lock.
+pub(crate) fn remove_leftovers(folder: &Folder) -> Result<()> {
+    files::remove_unfinished(&folder.sessions())?;
+    files::remove_unfinished(&folder.children())
+}
+
+fn see(id: SessionId, file: &File) -> io::Result<Seen> {
+    // In this order: what is read after the lock was found free is what the process wrote last.
+    let alive = files::is_locked(file)?;
+    let bytes = files::read_start(file, FILE_BYTES)?;
+    let header = Header::decode(&bytes);
+    // Without a header of this format the rest may be of any.
+    let (beat, notes) = if header.is_some() { (record::beat(&bytes), record::notes(&bytes)) } else { (0, Vec::new()) };
+    let Header { pid, boot_id, label, started_ms } = header.unwrap_or_default();
+    Ok(Seen { id, pid, boot_id, label, started_ms, beat, alive, notes })
+}
