@@ -12,4 +12,6 @@ mod queue;
 mod random;
 mod store;
 
+#[doc(hidden)]
+pub use engine::redb::{StorageHook, StorageOperation};
 pub use error::{Error, ErrorKind, Result};

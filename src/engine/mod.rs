@@ -3,6 +3,11 @@
 //! Nothing about jobs is here, and nothing about who may write: [`Engine::write`], [`Engine::recover`] and
 //! [`Engine::close`] are called only by the holder of the writer's lock. One conformance suite runs on all engines.
 
+#[cfg(test)]
+mod conformance;
+pub(crate) mod memory;
+pub(crate) mod redb;
+
 use std::{collections::BTreeMap, ops::ControlFlow};
 
 use crate::error::Result;

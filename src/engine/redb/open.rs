@@ -1,0 +1,103 @@
+//! Opening the file, for reading and for writing, and telling what else a path may lead to.
+
+use std::{
+    fs::{File, OpenOptions},
+    path::Path,
+    sync::Arc,
+};
+
+use redb::{Builder, ConcurrencyMode, Database, DatabaseError, ReadOnlyDatabase, backends::FileBackend};
+
+use super::{
+    hooked::{Hooked, StorageHook},
+    place::Place,
+};
+use crate::error::{Error, Result};
+
+/// How a store's file is opened.
+#[derive(Clone, Debug)]
+pub(crate) struct RedbOptions {
+    /// How many bytes of pages a handle keeps in memory.
+    pub(crate) cache_bytes: usize,
+    /// What is asked before each operation of the storage.
+    pub(crate) hook: Option<Arc<dyn StorageHook>>,
+}
+
+impl Default for RedbOptions {
+    fn default() -> Self {
+        // redb's own default is 1 GiB per handle, too much for a library that many processes use at once.
+        Self { cache_bytes: 64 << 20, hook: None }
+    }
+}
+
+impl RedbOptions {
+    fn builder(&self) -> Builder {
+        let mut builder = Builder::new();
+        builder.set_cache_size(self.cache_bytes).set_concurrency_mode(ConcurrencyMode::MultiWriter);
+        builder
+    }
+
+    /// Makes a database in a file that is empty.
+    pub(super) fn create(&self, file: File) -> Result<Database, DatabaseError> {
+        let file = FileBackend::new(file)?;
+        match &self.hook {
+            Some(hook) => self.builder().create_with_backend(Hooked::new(file, Arc::clone(hook))),
+            None => self.builder().create_with_backend(file),
+        }
+    }
+
+    /// Opens for writing; waits for a writer of redb's, and repairs what a dead one left behind.
+    pub(super) fn open_writer(&self, place: &Place) -> Result<Database> {
+        const DOING: &str = "open for writing";
+        let file = open_file(place, DOING, OpenOptions::new().read(true).write(true))?;
+        let opened = place.guarded(DOING, || match &self.hook {
+            // The file was seen not to be empty, so redb makes no database in it.
+            Some(hook) => FileBackend::new(file)
+                .and_then(|file| self.builder().create_with_backend(Hooked::new(file, Arc::clone(hook)))),
+            None => self.builder().open(place.path()),
+        })?;
+        opened.map_err(|error| place.of_database(DOING, error))
+    }
+
+    /// Opens for reading; takes none of the locks that a writer waits for.
+    pub(super) fn open_reader(&self, place: &Place) -> Result<ReadOnlyDatabase, OpenError> {
+        const DOING: &str = "open for reading";
+        let file = open_file(place, DOING, OpenOptions::new().read(true)).map_err(OpenError::Failed)?;
+        let opened = place.guarded(DOING, || {
+            FileBackend::new(file).and_then(|file| match &self.hook {
+                Some(hook) => self.builder().open_read_only_with_backend(Hooked::new(file, Arc::clone(hook))),
+                None => self.builder().open_read_only_with_backend(file),
+            })
+        });
+        opened.map_err(OpenError::Failed)?.map_err(|error| match error {
+            DatabaseError::RepairAborted => OpenError::NeedsRecovery,
+            other => OpenError::Failed(place.of_database(DOING, other)),
+        })
+    }
+}
+
+/// Why the file could not be opened for reading.
+pub(super) enum OpenError {
+    NeedsRecovery,
+    Failed(Error),
+}
+
+/// Sees whether a store may be at this path.
+pub(super) fn inspect(path: &Path) -> Result<()> {
+    open_file(&Place::new(path), "open", OpenOptions::new().read(true)).map(drop)
+}
+
+fn open_file(place: &Place, doing: &str, options: &OpenOptions) -> Result<File> {
+    // Asked before it is opened: to open a pipe would block, and to open a folder tells little.
+    let found = std::fs::metadata(place.path()).map_err(|error| place.of_io(doing, error))?;
+    if found.is_dir() {
+        return Err(place.not_a_store(doing, "it is a folder"));
+    }
+    if !found.is_file() {
+        return Err(place.not_a_store(doing, "it is not a regular file"));
+    }
+    if found.len() == 0 {
+        return Err(place.not_a_store(doing, "the file is empty"));
+    }
+    options.open(place.path()).map_err(|error| place.of_io(doing, error))
+}
