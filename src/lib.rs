@@ -11,6 +11,7 @@ mod local;
 mod queue;
 mod random;
 mod store;
+mod task;
 
 #[doc(hidden)]
 pub use engine::redb::{StorageHook, StorageOperation};

@@ -1,14 +1,34 @@
-//! The queue: a job is a row, and each verb is one file. Everything here up to `handle` is pure: it works on a view.
+//! The queue: a job is a row, and each verb is one file.
+//!
+//! The verbs (`enqueue`, `claim`, `settle`, `promote`, `reclaim`, `admin`) are pure: they work on the overlay of one
+//! change, and move jobs only through `moves`. What a user holds is in `handle`, `view`, `lease` and `request`.
+
 pub(crate) mod admin;
 pub(crate) mod claim;
 pub(crate) mod counts;
 pub(crate) mod enqueue;
+mod handle;
 pub(crate) mod id;
+pub(crate) mod info;
 pub(crate) mod lane;
+pub(crate) mod lease;
+pub(crate) mod list;
 pub(crate) mod moves;
 pub(crate) mod promote;
 pub(crate) mod reclaim;
 pub(crate) mod record;
+mod request;
 pub(crate) mod select;
 pub(crate) mod settle;
 pub(crate) mod state;
+mod view;
+
+pub(crate) use self::handle::held;
+pub use self::{
+    handle::Queue,
+    info::{JobError, JobInfo, QueueStats},
+    lease::Lease,
+    list::JobFilter,
+    request::{IntoJob, JobRequest},
+    view::{Policy, QueueView},
+};

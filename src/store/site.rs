@@ -40,6 +40,16 @@ impl Files {
     }
 }
 
+impl Files {
+    /// The files beside a store that is opened for reading only; none where it has none, or they may not be opened.
+    pub(crate) fn existing(store: &Path, label: &str) -> Result<Option<Self>> {
+        match Folder::existing(store)? {
+            Some(folder) if folder.wakes().exists() => Ok(Self::open(store, label).ok()),
+            _ => Ok(None),
+        }
+    }
+}
+
 impl Site {
     pub(crate) fn in_memory(engine: Box<dyn Engine>) -> Self {
         Self { engine, place: Place::Memory { wakes: AtomicU64::new(0) }, pid: std::process::id() }

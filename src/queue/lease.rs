@@ -1,0 +1,343 @@
+//! A lease: a job held by this process, until it is settled. It needs no heartbeat from its holder: the session beats by
+//! itself, whatever the handler's thread does (S4).
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+use std::time::Duration;
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    clock::Timestamp,
+    codec::Payload,
+    error::{Error, ErrorKind, Result},
+    queue::{
+        claim::{ClaimedJob, Hijack},
+        id::{JobId, Token},
+        record::JobRecord,
+        settle::{Ending, Settle, Settled},
+    },
+    store::{
+        Store,
+        change::{Applied, Intent, Outcome},
+        committer::Ticket,
+        inner::Inner,
+        session::{RunNote, Session},
+        transaction::{self, Transaction},
+    },
+};
+
+/// A job that this process holds. Dropping it unsettled gives it back, uncharged.
+#[derive(Clone)]
+pub struct Lease {
+    held: Arc<Held>,
+}
+
+struct Held {
+    inner: Arc<Inner>,
+    session: Arc<Session>,
+    task: String,
+    record: JobRecord,
+    token: Token,
+    run: Mutex<Run>,
+    is_settled: AtomicBool,
+}
+
+#[derive(Default)]
+struct Run {
+    started_at: Option<Timestamp>,
+    note: Option<RunNote>,
+}
+
+/// What a claim gave.
+pub(crate) struct Leases {
+    pub(crate) leases: Vec<Lease>,
+    pub(crate) hijacks: Vec<Hijack>,
+    pub(crate) alone: bool,
+    pub(crate) suspects_wait: bool,
+}
+
+/// The leases in the answer to a claim.
+pub(crate) fn leases_of(inner: &Arc<Inner>, session: &Arc<Session>, applied: Applied) -> Result<Leases> {
+    let claimed = applied.outcomes.into_iter().find_map(|outcome| match outcome {
+        Outcome::Claimed(claimed) => Some(claimed),
+        _ => None,
+    });
+    let claimed = claimed.ok_or_else(|| Error::corrupt("a claim was answered without its outcome"))?;
+    let token = claimed.token.unwrap_or(Token(0));
+    let lease = |job: ClaimedJob| Lease {
+        held: Arc::new(Held {
+            inner: inner.clone(),
+            session: session.clone(),
+            task: job.task,
+            record: job.record,
+            token,
+            run: Mutex::default(),
+            is_settled: AtomicBool::new(false),
+        }),
+    };
+    Ok(Leases {
+        leases: claimed.jobs.into_iter().map(lease).collect(),
+        hijacks: claimed.hijacks,
+        alone: claimed.alone,
+        suspects_wait: claimed.suspects_wait,
+    })
+}
+
+impl Lease {
+    /// The job's id.
+    #[must_use]
+    pub fn id(&self) -> JobId {
+        self.held.record.id
+    }
+
+    /// The task to run.
+    #[must_use]
+    pub fn task(&self) -> &str {
+        &self.held.task
+    }
+
+    /// The queue that the job is of.
+    #[must_use]
+    pub fn queue(&self) -> &str {
+        &self.held.record.queue
+    }
+
+    /// The fencing token: it grows from claim to claim of a job, and only the newest can settle it.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.held.token
+    }
+
+    /// The number of the run that this lease is for, from 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.held.record.attempt + 1
+    }
+
+    /// How many attempts may fail before the job is dead.
+    #[must_use]
+    pub fn attempts_max(&self) -> u32 {
+        self.held.record.attempts_max
+    }
+
+    /// The pairs that the job's producer added.
+    #[must_use]
+    pub fn metadata(&self) -> &[(String, String)] {
+        &self.held.record.metadata
+    }
+
+    /// When the job was enqueued.
+    #[must_use]
+    pub fn enqueued_at(&self) -> Timestamp {
+        self.held.record.enqueued_at
+    }
+
+    /// The arguments, still encoded.
+    #[must_use]
+    pub fn payload(&self) -> &Payload {
+        &self.held.record.args
+    }
+
+    /// The version of the task that the arguments were written for.
+    #[must_use]
+    pub fn args_version(&self) -> u32 {
+        self.held.record.args_version
+    }
+
+    /// The arguments.
+    ///
+    /// # Errors
+    /// `Invalid` where they are no `A`.
+    pub fn args<A: DeserializeOwned>(&self) -> Result<A> {
+        self.payload().decode()
+    }
+
+    /// The store that the job is in.
+    #[must_use]
+    pub fn store(&self) -> Store {
+        Store { inner: self.held.inner.clone() }
+    }
+
+    /// Whether a run of the job may have taken its process down, so that nothing should run beside it.
+    #[must_use]
+    pub fn is_suspect(&self) -> bool {
+        self.held.record.suspect
+    }
+
+    /// Notes that the work begins. From here on the attempt is charged, also if this process dies; before, it is not.
+    ///
+    /// # Errors
+    /// `Unavailable` when the session's file can't be written.
+    pub fn start(&self) -> Result<()> {
+        let mut run = self.run();
+        if run.started_at.is_none() {
+            let at = Timestamp::now();
+            run.note = self.held.session.note_started(self.id(), self.token(), at)?;
+            run.started_at = Some(at);
+        }
+        Ok(())
+    }
+
+    /// Asks whether the lease still stands.
+    ///
+    /// # Errors
+    /// `LeaseLost` where it does not: stop, the result would be discarded.
+    pub fn check(&self) -> Result<()> {
+        let intent = Intent::Extend { job: self.id(), token: self.token() };
+        self.held.inner.perform(intent).map(|_| ())
+    }
+
+    /// Stores how far the work is, from 0 to 1, with a message for whoever watches.
+    ///
+    /// # Errors
+    /// `LeaseLost` where the lease is; `Invalid` for a fraction out of range or a message that is too long.
+    pub fn progress(&self, fraction: f32, message: &str) -> Result<()> {
+        let intent = Intent::Progress { job: self.id(), token: self.token(), fraction, message: message.to_owned() };
+        self.held.inner.perform(intent).map(|_| ())
+    }
+
+    /// The work is done.
+    ///
+    /// # Errors
+    /// `LeaseLost` where the lease is.
+    pub fn complete(&self) -> Result<()> {
+        self.settle(Ending::Complete { result: None }).map(|_| ())
+    }
+
+    /// The work is done, and this came of it.
+    ///
+    /// # Errors
+    /// `LeaseLost` where the lease is; `Invalid` for a result that can't be encoded or is too large.
+    pub fn complete_with<T: Serialize>(&self, result: &T) -> Result<()> {
+        self.settle(Ending::Complete { result: result_payload(result)? }).map(|_| ())
+    }
+
+    /// Runs a transaction that also completes the job: its effects on the root and the completion are one commit, fenced
+    /// by the lease's token, so that they happen exactly once. What the closure returns becomes the job's result.
+    ///
+    /// # Errors
+    /// `LeaseLost` where the lease is, and then nothing was changed; else as [`Store::transaction`].
+    pub fn complete_in<T: Serialize>(&self, mut body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        let (value, _) = transaction::run(&self.store(), Some(self.id()), |tx| {
+            let value = body(tx)?;
+            tx.settle(self.ending(Ending::Complete { result: result_payload(&value)? }));
+            Ok(value)
+        })?;
+        self.note_settled();
+        Ok(value)
+    }
+
+    /// The attempt failed: again after `retry_after`, or never for `None`.
+    ///
+    /// # Errors
+    /// `LeaseLost` where the lease is.
+    pub fn fail(&self, message: &str, retry_after: Option<Duration>) -> Result<()> {
+        self.settle(Ending::Fail { message: message.to_owned(), retry_after }).map(|_| ())
+    }
+
+    /// Later again, without an attempt charged.
+    ///
+    /// # Errors
+    /// `LeaseLost` where the lease is.
+    pub fn snooze(&self, delay: Duration) -> Result<()> {
+        self.settle(Ending::Snooze { delay }).map(|_| ())
+    }
+
+    /// Back to the front of the queue at once, without an attempt charged.
+    ///
+    /// # Errors
+    /// `LeaseLost` where the lease is.
+    pub fn release(&self) -> Result<()> {
+        self.settle(Ending::Release).map(|_| ())
+    }
+
+    pub(crate) fn settle(&self, how: Ending) -> Result<Settled> {
+        let ticket = self.submit(how)?;
+        self.settled(ticket)
+    }
+
+    /// Hands the settlement in, so that many can go into one group.
+    pub(crate) fn submit(&self, how: Ending) -> Result<Ticket> {
+        let intent = Intent::Settle(self.ending(how));
+        self.held.inner.submit(Vec::new(), vec![intent], Some(self.id()))
+    }
+
+    /// Waits for a settlement that was handed in.
+    pub(crate) fn settled(&self, ticket: Ticket) -> Result<Settled> {
+        let answer = ticket.wait(&self.held.inner.site, self.held.inner.patience);
+        if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::LeaseLost) || answer.is_ok() {
+            self.note_settled();
+        }
+        match answer?.outcomes.into_iter().next() {
+            Some(Outcome::Settled(settled)) => Ok(settled),
+            _ => Err(Error::corrupt("a settlement was answered without its outcome")),
+        }
+    }
+
+    pub(crate) fn ending(&self, how: Ending) -> Settle {
+        Settle { job: self.id(), token: self.token(), started_at: self.run().started_at, how }
+    }
+
+    /// Notes that the handler has ended, `clean` where it needs no more than a completion.
+    pub(crate) fn note_ended(&self, clean: bool) -> Result<()> {
+        self.run().note.as_ref().map_or(Ok(()), |note| note.ended(clean))
+    }
+
+    /// Whether the job was settled, or is known to be lost.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.held.is_settled.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn started_at(&self) -> Option<Timestamp> {
+        self.run().started_at
+    }
+
+    /// Leaves the lease to whoever recovers this session's jobs.
+    pub(crate) fn abandon(&self) {
+        self.held.is_settled.store(true, Ordering::Release);
+    }
+
+    fn note_settled(&self) {
+        self.held.is_settled.store(true, Ordering::Release);
+        if let Some(note) = self.run().note.take()
+            && let Err(error) = note.clear()
+        {
+            self.held.inner.site.note_trouble(&error);
+        }
+    }
+
+    fn run(&self) -> std::sync::MutexGuard<'_, Run> {
+        self.held.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.is_settled.load(Ordering::Acquire) {
+            return;
+        }
+        let how = Ending::Release;
+        let settle = Settle { job: self.record.id, token: self.token, started_at: None, how };
+        // Nobody waits for the answer; if it can't be handed in, the end of the session gives the job back.
+        let _ = self.inner.submit(Vec::new(), vec![Intent::Settle(settle)], Some(self.record.id));
+    }
+}
+
+/// Results are JSON, so that anybody can read them; bincode where a type can't be JSON; none for `()`.
+pub(crate) fn result_payload<T: Serialize>(result: &T) -> Result<Option<Payload>> {
+    let payload = Payload::bincode(result);
+    if payload.as_ref().is_ok_and(|payload| payload.as_bytes().is_empty()) {
+        return Ok(None);
+    }
+    Payload::json(result).or(payload).map(Some)
+}
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Lease(job {}, task {:?}, token {})", self.id(), self.task(), self.token())
+    }
+}

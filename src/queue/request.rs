@@ -1,0 +1,148 @@
+//! A job to enqueue, as a user writes it: what it runs, with which arguments, and how.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::{
+    clock::Timestamp,
+    codec::Payload,
+    error::Result,
+    queue::enqueue::{ATTEMPTS_DEFAULT, NewJob, When},
+    task::Task,
+};
+
+/// A job to enqueue: a task, its arguments, and options.
+///
+/// ```
+/// use std::time::Duration;
+/// # let store = casque::Store::in_memory()?;
+/// let job = casque::JobRequest::new("resize", &("cat.png", 640u32)).priority(10).delay(Duration::from_secs(60));
+/// store.queue("media").enqueue(job)?;
+/// # Ok::<(), casque::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a request does nothing until it is enqueued"]
+pub struct JobRequest {
+    task: String,
+    args: Result<Payload>,
+    args_version: u32,
+    priority: i64,
+    when: When,
+    unique: Option<String>,
+    attempts_max: u32,
+    metadata: Vec<(String, String)>,
+    keep: bool,
+}
+
+impl JobRequest {
+    /// A job of a task that was registered under an id, with the arguments that its handler takes.
+    pub fn new<A: Serialize + ?Sized>(task: &str, args: &A) -> Self {
+        Self::of(task, 1, Payload::bincode(args), ATTEMPTS_DEFAULT)
+    }
+
+    /// A job whose arguments are encoded already, as JSON text from outside.
+    pub fn with_payload(task: &str, args: Payload) -> Self {
+        Self::of(task, 1, Ok(args), ATTEMPTS_DEFAULT)
+    }
+
+    /// A job of a [`Task`].
+    pub fn task<T: Task>(task: &T) -> Self {
+        Self::of(T::ID, T::VERSION, Payload::bincode(task), T::ATTEMPTS_MAX)
+    }
+
+    fn of(task: &str, args_version: u32, args: Result<Payload>, attempts_max: u32) -> Self {
+        Self {
+            task: task.to_owned(),
+            args,
+            args_version,
+            priority: 0,
+            when: When::Now,
+            unique: None,
+            attempts_max,
+            metadata: Vec::new(),
+            keep: false,
+        }
+    }
+
+    /// The version of the task's arguments, for a registered closure; 1 by default.
+    pub fn args_version(mut self, version: u32) -> Self {
+        self.args_version = version;
+        self
+    }
+
+    /// From -100 to 100, higher first; 0 by default.
+    pub fn priority(mut self, priority: impl Into<i64>) -> Self {
+        self.priority = priority.into();
+        self
+    }
+
+    /// Runs it no sooner than so long after the commit.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.when = When::After(delay);
+        self
+    }
+
+    /// Runs it no sooner than at that time.
+    pub fn run_at(mut self, at: Timestamp) -> Self {
+        self.when = When::At(at);
+        self
+    }
+
+    /// While a job with this key is in the queue and has not ended, enqueueing another gives that one's id.
+    pub fn unique(mut self, key: impl Into<String>) -> Self {
+        self.unique = Some(key.into());
+        self
+    }
+
+    /// How many attempts may fail before it is dead; 20 by default.
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.attempts_max = attempts;
+        self
+    }
+
+    /// Adds a pair of metadata: a trace context, a tenant.
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.push((key.into(), value.into()));
+        self
+    }
+
+    /// Keeps the job after it has completed, for as long as jobs with a result are kept.
+    pub fn keep(mut self) -> Self {
+        self.keep = true;
+        self
+    }
+
+    pub(crate) fn for_queue(self, queue: &str) -> Result<NewJob> {
+        Ok(NewJob {
+            queue: queue.to_owned(),
+            task: self.task,
+            args: self.args?,
+            args_version: self.args_version,
+            priority: self.priority,
+            when: self.when,
+            unique: self.unique,
+            attempts_max: self.attempts_max,
+            metadata: self.metadata,
+            keep: self.keep,
+        })
+    }
+}
+
+/// What can be enqueued: a [`JobRequest`], or a reference to a [`Task`].
+pub trait IntoJob {
+    /// The request to enqueue.
+    fn into_job(self) -> JobRequest;
+}
+
+impl IntoJob for JobRequest {
+    fn into_job(self) -> JobRequest {
+        self
+    }
+}
+
+impl<T: Task> IntoJob for &T {
+    fn into_job(self) -> JobRequest {
+        JobRequest::task(self)
+    }
+}

@@ -1,0 +1,252 @@
+//! One store as one process has it open: the site, its committer, and this process's presence. All handles of a store in
+//! a process share one of these.
+
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+
+use crate::{
+    clock::{monotonic, sleep},
+    engine::{Rows, SnapshotError},
+    error::{Error, ErrorKind, Result},
+    queue::id::JobId,
+    store::{
+        change::{Applied, Change, ChangeId, ClientId, Guard, Intent, Outcome},
+        committer::{Committer, Ticket},
+        conflict::{Version, Writer},
+        session::Session,
+        settings::Settings,
+        site::Site,
+        snapshot::{PIN_MAX, Pin},
+    },
+};
+
+pub(crate) struct Inner {
+    pub(crate) site: Arc<Site>,
+    pub(crate) committer: Option<Committer>,
+    pub(crate) label: String,
+    /// How long a call waits for another process's lock.
+    pub(crate) patience: Duration,
+    client: ClientId,
+    next_number: AtomicU64,
+    session: Mutex<Option<Arc<Session>>>,
+    pins: OnceLock<Sender<(Instant, Weak<Mutex<Pin>>)>>,
+    closed: AtomicBool,
+}
+
+impl Inner {
+    pub(crate) fn new(
+        site: Arc<Site>,
+        committer: Option<Committer>,
+        label: String,
+        patience: Duration,
+    ) -> Self {
+        let random = u64::from_le_bytes(crate::random::bytes()[..8].try_into().expect("eight bytes"));
+        Self {
+            site,
+            committer,
+            label,
+            patience,
+            client: ClientId { born: Version(0), random },
+            next_number: AtomicU64::new(1),
+            session: Mutex::new(None),
+            pins: OnceLock::new(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// A1: notes the store's version at the hello.
+    pub(crate) fn born_at(&mut self, version: Version) {
+        self.client.born = version;
+    }
+
+    /// The newest rows. Where the last writer died, they are recovered first, under the writer's lock (R1).
+    pub(crate) fn rows(&self) -> Result<Box<dyn Rows + Send>> {
+        self.check_open()?;
+        match self.site.engine.snapshot() {
+            Ok(rows) => return Ok(rows),
+            Err(SnapshotError::Failed(error)) => return Err(error),
+            Err(SnapshotError::NeedsRecovery) => {}
+        }
+        let committer = self.committer.as_ref().ok_or_else(|| {
+            Error::unavailable(
+                "the last writer died, and a store that is open for reading only can't recover it; open it for writing",
+            )
+        })?;
+        committer.section(&self.site, "recover", self.patience, |site| {
+            // Another may have recovered it while this one waited for the lock.
+            match site.engine.snapshot() {
+                Ok(_) => Ok(()),
+                Err(SnapshotError::NeedsRecovery) => site.engine.recover(),
+                Err(SnapshotError::Failed(error)) => Err(error),
+            }
+        })??;
+        self.site.engine.snapshot().map_err(|error| match error {
+            SnapshotError::Failed(error) => error,
+            SnapshotError::NeedsRecovery => Error::unavailable("another writer died just now; retry"),
+        })
+    }
+
+    /// Commits one change and waits for its answer.
+    pub(crate) fn commit(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Applied> {
+        self.submit(guards, intents, job)?.wait(&self.site, self.patience)
+    }
+
+    /// Commits one change of one intent, and gives that one's outcome.
+    pub(crate) fn perform(&self, intent: Intent) -> Result<Outcome> {
+        let applied = self.commit(Vec::new(), vec![intent], None)?;
+        applied.outcomes.into_iter().next().ok_or_else(|| Error::corrupt("a change was answered without its outcome"))
+    }
+
+    /// Hands a change in without waiting for its answer.
+    pub(crate) fn submit(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Ticket> {
+        self.check_open()?;
+        let id = ChangeId { client: self.client, number: self.next_number.fetch_add(1, Ordering::Relaxed) };
+        let writer = Writer { label: self.label.clone(), job };
+        self.writer()?.submit(Change { id, writer, guards, intents })
+    }
+
+    /// Does something under the writer's lock.
+    pub(crate) fn section<T: Send + 'static>(
+        &self,
+        purpose: &'static str,
+        work: impl FnOnce(&Site) -> T + Send + 'static,
+    ) -> Result<T> {
+        self.check_open()?;
+        self.writer()?.section(&self.site, purpose, self.patience, work)
+    }
+
+    fn writer(&self) -> Result<&Committer> {
+        self.committer.as_ref().ok_or_else(|| Error::invalid("the store is open for reading only"))
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::closed());
+        }
+        self.site.check_process()
+    }
+
+    pub(crate) fn settings(&self) -> Result<Settings> {
+        Settings::read(self.rows()?.as_ref())
+    }
+
+    /// This process's presence on the store, begun at its first claim.
+    pub(crate) fn session(&self) -> Result<Arc<Session>> {
+        self.check_open()?;
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(session) = &*session {
+            return Ok(session.clone());
+        }
+        let begun = Arc::new(Session::begin(&self.site, &self.label, self.settings()?.lease)?);
+        *session = Some(begun.clone());
+        Ok(begun)
+    }
+
+    /// The session of this process, if it has begun one.
+    pub(crate) fn session_if_begun(&self) -> Option<Arc<Session>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until some process has committed since `seen` was read, or the deadline; gives the new number (W7).
+    pub(crate) fn wait_for_commit(&self, seen: u64, deadline: Instant) -> u64 {
+        let begun = monotonic();
+        loop {
+            let wakes = self.site.wakes();
+            let now = monotonic();
+            if wakes != seen || now >= deadline || self.closed.load(Ordering::Acquire) {
+                return wakes;
+            }
+            let pause = if now.duration_since(begun) < Duration::from_secs(1) { 5 } else { 25 };
+            sleep(Duration::from_millis(pause).min(deadline - now));
+        }
+    }
+
+    /// R3: sees to it that a snapshot gives its pages up in time, also where nobody reads from it any more.
+    pub(crate) fn keep_in_time(&self, pin: &Arc<Mutex<Pin>>) {
+        let keeper = self.pins.get_or_init(|| {
+            let (sender, inbox) = bounded::<(Instant, Weak<Mutex<Pin>>)>(1024);
+            let _ = thread::Builder::new().name("casque-pins".into()).spawn(move || {
+                // They come in the order in which their time is up.
+                while let Ok((until, pin)) = inbox.recv() {
+                    sleep(until.saturating_duration_since(monotonic()));
+                    if let Some(pin) = pin.upgrade() {
+                        pin.lock().unwrap_or_else(PoisonError::into_inner).expire(monotonic());
+                    }
+                }
+            });
+            sender
+        });
+        // A snapshot beyond a thousand open ones gives its pages up at its next read.
+        let _ = keeper.try_send((monotonic() + PIN_MAX, Arc::downgrade(pin)));
+    }
+
+    /// Ends this process's presence and closes the engine, under the writer's lock.
+    pub(crate) fn close(&self, patience: Duration) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(committer) = &self.committer else { return self.site.engine.close() };
+        let closed = committer.section(&self.site, "close", patience, move |site| {
+            if let Some(session) = session {
+                session.end(site);
+            }
+            site.engine.close()
+        });
+        committer.stop();
+        closed?
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.site.check_process().is_err() {
+            return;
+        }
+        // Best effort: whoever must know calls `close`. A handle that is never closed is recovered by the next opener.
+        if let Err(error) = self.close(Duration::from_secs(2))
+            && error.kind() != ErrorKind::Closed
+        {
+            self.site.note_trouble(&error);
+        }
+    }
+}
+
+/// A channel that ends a thread's wait early.
+pub(crate) struct Alarm {
+    stop: Option<Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Alarm {
+    /// Calls `tick` every `period` on a thread of its own until this is dropped.
+    pub(crate) fn every(name: &str, period: Duration, mut tick: impl FnMut() + Send + 'static) -> Result<Self> {
+        let (stop, stopped) = bounded::<()>(0);
+        let thread = thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
+                    tick();
+                }
+            })
+            .map_err(|error| Error::unavailable(format!("the thread {name} can't be started")).because(error))?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Opening a store: the options, the checks of what is at the path, and the one engine per file and process.
+
+use std::{
+    collections::HashMap,
+    fmt, fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use crate::{
+    codec,
+    engine::{
+        RowSet,
+        memory::Memory,
+        redb::{Redb, RedbOptions, StorageHook},
+    },
+    error::{Error, ErrorKind, Result},
+    local::network_file_system,
+    store::{
+        Store,
+        committer::{Committer, Step, StepHook},
+        inner::Inner,
+        keys,
+        object::{DATA_FORMAT, FormatRecord, LogRecord, StoreRecord},
+        site::{Files, Site},
+        view::get_record,
+    },
+};
+
+/// How long a call waits for another process's lock where nothing else is said.
+const PATIENCE_DEFAULT: Duration = Duration::from_secs(10);
+
+/// How to open a store.
+///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("app.redb");
+/// let store = casque::StoreOptions::new().label("importer").open(&path)?;
+/// # store.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct StoreOptions {
+    create: bool,
+    read_only: bool,
+    label: Option<String>,
+    patience: Duration,
+    redb: RedbOptions,
+    step_hook: Option<StepHook>,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            create: true,
+            read_only: false,
+            label: None,
+            patience: PATIENCE_DEFAULT,
+            redb: RedbOptions::default(),
+            step_hook: None,
+        }
+    }
+}
+
+impl fmt::Debug for StoreOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreOptions")
+            .field("create", &self.create)
+            .field("read_only", &self.read_only)
+            .field("label", &self.label)
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StoreOptions {
+    /// Options that create a missing store and open it for reading and writing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether a missing store is created (the default) or an error.
+    #[must_use]
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Opens for reading only: nothing is created, locked or written, not even beside the store.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
+    /// What others see of this process in conflicts, sessions and errors. By default the program's name and the pid.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// How long a call waits while another process holds the writer's lock; 10 s by default. After that it is
+    /// `Unavailable` (nothing was written) or `Unknown`, and names the holder.
+    #[must_use]
+    pub fn timeout(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// How many bytes of the file this process keeps in memory; 64 MiB by default.
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: usize) -> Self {
+        self.redb.cache_bytes = bytes;
+        self
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn step_hook(mut self, hook: impl Fn(Step) + Send + Sync + 'static) -> Self {
+        self.step_hook = Some(Arc::new(hook));
+        self
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn storage_hook(mut self, hook: Arc<dyn StorageHook>) -> Self {
+        self.redb.hook = Some(hook);
+        self
+    }
+
+    /// Opens the store at a path. All openings of one file in one process share one engine, with the options of the first.
+    ///
+    /// # Errors
+    /// `NotFound` for a missing store that is not to be created; `Invalid` where the path is something else, or a store
+    /// of a newer format; `Corrupt` where it is damaged; `Unavailable` where permission or space is lacking.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
+        let path = resolve(path.as_ref())?;
+        let inner = if self.read_only { self.open_for_reading(&path)? } else { self.open_for_writing(&path)? };
+        Ok(Store { inner })
+    }
+
+    /// A store in memory, of this process alone: for tests.
+    ///
+    /// # Errors
+    /// `Unavailable` when a thread can't be started.
+    pub fn open_in_memory(&self) -> Result<Store> {
+        let engine = Memory::new();
+        crate::engine::Engine::write(&engine, &first_rows()?)?;
+        let site = Arc::new(Site::in_memory(Box::new(engine)));
+        self.finish(site).map(|inner| Store { inner: Arc::new(inner) })
+    }
+
+    fn open_for_reading(&self, path: &Path) -> Result<Arc<Inner>> {
+        let engine = Redb::open(path, self.redb.clone())?;
+        let site = match Files::existing(path, &self.label_or_default())? {
+            Some(files) => Site::on_disk(Box::new(engine), files),
+            None => Site::in_memory(Box::new(engine)),
+        };
+        self.finish(Arc::new(site)).map(Arc::new)
+    }
+
+    fn open_for_writing(&self, path: &Path) -> Result<Arc<Inner>> {
+        if let Some(inner) = opened(path) {
+            return Ok(inner);
+        }
+        let exists = path.try_exists().unwrap_or(false);
+        if !exists && !self.create {
+            return Err(Error::not_found(format!(
+                "there is no store at {}; name another with --store or CASQUE_STORE, or enqueue a job to make one",
+                path.display()
+            )));
+        }
+        if exists {
+            refuse_what_is_no_store(path)?;
+        }
+        if let Some(kind) = network_file_system(path.parent().unwrap_or(path)) {
+            return Err(Error::invalid(format!(
+                "{} is on a network file system ({kind}), where locks can't be relied on; use a local disk",
+                path.display()
+            )));
+        }
+        // Looked at before anything is made beside it, so that what is no store stays as it is.
+        let engine = if exists { Some(Redb::open(path, self.redb.clone())?) } else { None };
+        let files = Files::open(path, &self.label_or_default())?;
+        let engine = match engine {
+            Some(engine) => engine,
+            None => {
+                let guard = files.lock.take("create the store")?;
+                if !path.try_exists().unwrap_or(false) {
+                    Redb::create(path, &first_rows()?, &self.redb)?;
+                }
+                drop(guard);
+                Redb::open(path, self.redb.clone())?
+            }
+        };
+        let inner = Arc::new(self.finish(Arc::new(Site::on_disk(Box::new(engine), files)))?);
+        Ok(remember(path, inner))
+    }
+
+    fn finish(&self, site: Arc<Site>) -> Result<Inner> {
+        let committer =
+            if self.read_only { None } else { Some(Committer::start(site.clone(), self.step_hook.clone())?) };
+        let mut inner = Inner::new(site, committer, self.label_or_default(), self.patience);
+        let rows = inner.rows()?;
+        let format: FormatRecord = get_record(rows.as_ref(), keys::FORMAT)?
+            .ok_or_else(|| Error::invalid("the file is a redb database, but not a casque store"))?;
+        if format.format > DATA_FORMAT {
+            return Err(Error::invalid(format!(
+                "the store has format {}, and this casque reads up to {DATA_FORMAT}; use a newer casque",
+                format.format
+            )));
+        }
+        let store: StoreRecord = get_record(rows.as_ref(), keys::STORE)?.unwrap_or_default();
+        inner.born_at(store.version);
+        Ok(inner)
+    }
+
+    fn label_or_default(&self) -> String {
+        self.label.clone().unwrap_or_else(|| {
+            let program = std::env::current_exe().ok();
+            let name = program.as_deref().and_then(Path::file_name).and_then(|name| name.to_str()).unwrap_or("casque");
+            format!("{name}.{}", std::process::id())
+        })
+    }
+}
+
+/// The rows of a new store.
+fn first_rows() -> Result<RowSet> {
+    let format = FormatRecord { format: DATA_FORMAT, store: crate::random::bytes() };
+    Ok(RowSet::from([
+        (keys::FORMAT.to_vec(), Some(codec::encode(&format)?)),
+        (keys::STORE.to_vec(), Some(codec::encode(&StoreRecord::default())?)),
+        (keys::LOG.to_vec(), Some(codec::encode(&LogRecord::None)?)),
+    ]))
+}
+
+/// The path without symbolic links, so that all names of a store lead to the same files beside it.
+fn resolve(path: &Path) -> Result<PathBuf> {
+    if let Ok(resolved) = fs::canonicalize(path) {
+        return Ok(resolved);
+    }
+    let name = path
+        .file_name()
+        .ok_or_else(|| Error::invalid(format!("\"{}\" names no file; name one, as app.redb", path.display())))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = fs::canonicalize(folder).map_err(|error| {
+        let kind = if error.kind() == std::io::ErrorKind::NotFound { ErrorKind::NotFound } else { ErrorKind::Unavailable };
+        Error::new(kind, format!("the folder {} of the store can't be used; make it, or name another", folder.display()))
+            .because(error)
+    })?;
+    Ok(folder.join(name))
+}
+
+#[cfg(unix)]
+fn refuse_what_is_no_store(path: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let metadata = fs::metadata(path)
+        .map_err(|error| Error::unavailable(format!("{} can't be looked at", path.display())).because(error))?;
+    if metadata.is_file() && metadata.nlink() > 1 {
+        return Err(Error::invalid(format!(
+            "{} has {} names (hard links), and each would have locks of its own; keep one of them",
+            path.display(),
+            metadata.nlink()
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn refuse_what_is_no_store(_: &Path) -> Result<()> {
+    Ok(())
+}
+
+/// What names a file: device and inode where there are such, else its resolved path.
+#[cfg(unix)]
+type Identity = (u64, u64);
+#[cfg(not(unix))]
+type Identity = PathBuf;
+
+#[cfg(unix)]
+fn identity(path: &Path) -> Option<Identity> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(path: &Path) -> Option<Identity> {
+    Some(path.to_owned())
+}
+
+static OPENED: Mutex<Option<HashMap<Identity, Weak<Inner>>>> = Mutex::new(None);
+
+fn opened(path: &Path) -> Option<Arc<Inner>> {
+    let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let inner = opened.as_ref()?.get(&identity(path)?)?.upgrade()?;
+    inner.check_open().is_ok().then_some(inner)
+}
+
+/// Keeps the engine for the next opening of the file; gives the one of another thread that was quicker.
+fn remember(path: &Path, inner: Arc<Inner>) -> Arc<Inner> {
+    let Some(identity) = identity(path) else { return inner };
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let opened = opened.get_or_insert_with(HashMap::new);
+    if let Some(known) = opened.get(&identity).and_then(Weak::upgrade)
+        && known.check_open().is_ok()
+    {
+        return known;
+    }
+    opened.retain(|_, inner| inner.strong_count() > 0);
+    opened.insert(identity, Arc::downgrade(&inner));
+    inner
+}

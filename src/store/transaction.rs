@@ -1,0 +1,249 @@
+//! A transaction on the root: it reads on one snapshot, guards every key and every range that it read (absence too), and
+//! commits by compare-and-swap. Of two that each read what the other writes, one commits: strictly serializable.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    time::Duration,
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    clock::sleep,
+    codec::{Digest, Payload},
+    error::{Error, ErrorKind, Result},
+    queue::{IntoJob, Lease, id::JobId},
+    random,
+    store::{
+        Store,
+        apply::digest_object,
+        change::{Guard, Intent},
+        conflict::Version,
+        keys,
+        object::{Value, check_key},
+        snapshot::{Object, Snapshot},
+    },
+};
+
+/// How often a transaction is tried before its conflict is given to the caller.
+const TRIES_MAX: u32 = 12;
+/// The first pause after a conflict is a random part of this; it doubles up to [`PAUSE_MAX`].
+const PAUSE_FIRST: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// Reads on one snapshot, and what is to be written in one commit.
+pub struct Transaction {
+    snapshot: Snapshot,
+    /// What was read, and the version found.
+    reads: BTreeMap<String, Option<Version>>,
+    ranges: Vec<Guard>,
+    /// What this transaction has made of a key so far.
+    written: BTreeMap<String, Written>,
+    intents: Vec<Intent>,
+    job: Option<JobId>,
+}
+
+#[derive(Clone, Debug)]
+enum Written {
+    Value(Payload),
+    Removed,
+    /// So much more than what is there.
+    Added(i64),
+}
+
+impl Transaction {
+    pub(crate) fn new(snapshot: Snapshot, job: Option<JobId>) -> Self {
+        Self {
+            snapshot,
+            reads: BTreeMap::new(),
+            ranges: Vec::new(),
+            written: BTreeMap::new(),
+            intents: Vec::new(),
+            job,
+        }
+    }
+
+    /// The version that this transaction reads.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.snapshot.version()
+    }
+
+    /// The value under a key, as this transaction has left it so far. Guards the key, also where it is absent.
+    ///
+    /// # Errors
+    /// `Invalid` for a bad key, or a value that is no `T`; `Conflict` for a snapshot that is too old.
+    pub fn get<T: DeserializeOwned>(&mut self, key: &str) -> Result<Option<T>> {
+        let named = |error: Error| error.during(&format!("\"{key}\""));
+        match self.written.get(key) {
+            Some(Written::Value(payload)) => return payload.decode().map(Some).map_err(named),
+            Some(Written::Removed) => return Ok(None),
+            Some(Written::Added(_)) | None => {}
+        }
+        let record = self.snapshot.object_record(key)?;
+        let version = record.as_ref().map(|record| record.version);
+        self.reads.insert(key.to_owned(), version);
+        let value = record.map(|record| record.value);
+        let Some(Written::Added(delta)) = self.written.get(key) else {
+            return value.map(|value| value.decode()).transpose().map_err(named);
+        };
+        let before = match value {
+            Some(Value::Counter(count)) => count,
+            Some(Value::Plain(_)) => return Err(Error::invalid(format!("\"{key}\" holds a value, not a counter"))),
+            None => 0,
+        };
+        Value::Counter(before.saturating_add(*delta)).decode().map(Some).map_err(named)
+    }
+
+    /// The objects whose keys begin with `prefix`, as this transaction has left them so far. Guards the whole range: a
+    /// key that somebody adds to it is a conflict. What this transaction itself wrote has version 0.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn list<T: DeserializeOwned>(&mut self, prefix: &str) -> Result<Vec<Object<T>>> {
+        let range = keys::roots(prefix);
+        let mut digest = Digest::new();
+        let mut found: BTreeMap<String, (Version, Value)> = BTreeMap::new();
+        for (key, record) in self.snapshot.object_records(prefix)? {
+            digest_object(&mut digest, &keys::root(&key), record.version);
+            found.insert(key, (record.version, record.value));
+        }
+        self.ranges.push(Guard::Range {
+            prefix: prefix.to_owned(),
+            start: range.start,
+            end: range.end,
+            digest,
+            read: self.snapshot.version(),
+        });
+        for (key, written) in self.written.iter().filter(|(key, _)| key.starts_with(prefix)) {
+            match written {
+                Written::Removed => {
+                    found.remove(key);
+                }
+                Written::Value(payload) => {
+                    found.insert(key.clone(), (Version(0), Value::Plain(payload.clone())));
+                }
+                Written::Added(delta) => {
+                    let before = match found.get(key) {
+                        Some((_, Value::Counter(count))) => *count,
+                        _ => 0,
+                    };
+                    found.insert(key.clone(), (Version(0), Value::Counter(before.saturating_add(*delta))));
+                }
+            }
+        }
+        found
+            .into_iter()
+            .map(|(key, (version, value))| {
+                let value = value.decode().map_err(|error| error.during(&format!("\"{key}\"")))?;
+                Ok(Object { key, version, value })
+            })
+            .collect()
+    }
+
+    /// Puts a value under a key.
+    ///
+    /// # Errors
+    /// `Invalid` for a bad key, or a value that can't be encoded.
+    pub fn put<T: Serialize + ?Sized>(&mut self, key: &str, value: &T) -> Result<()> {
+        self.put_payload(key, Payload::bincode(value)?)
+    }
+
+    /// Puts a value that is already encoded, as JSON text from outside.
+    ///
+    /// # Errors
+    /// `Invalid` for a bad key.
+    pub fn put_payload(&mut self, key: &str, payload: Payload) -> Result<()> {
+        check_key(key)?;
+        self.written.insert(key.to_owned(), Written::Value(payload.clone()));
+        self.intents.push(Intent::Put { key: key.to_owned(), value: Value::Plain(payload) });
+        Ok(())
+    }
+
+    /// Removes what is under a key, if anything is.
+    ///
+    /// # Errors
+    /// `Invalid` for a bad key.
+    pub fn remove(&mut self, key: &str) -> Result<()> {
+        check_key(key)?;
+        self.written.insert(key.to_owned(), Written::Removed);
+        self.intents.push(Intent::Remove { key: key.to_owned() });
+        Ok(())
+    }
+
+    /// Adds to the counter under a key, from 0 where there is none. Two transactions that add don't conflict.
+    ///
+    /// # Errors
+    /// `Invalid` for a bad key; the commit refuses a key that holds another value, and a sum that does not fit.
+    pub fn add(&mut self, key: &str, delta: i64) -> Result<()> {
+        check_key(key)?;
+        match self.written.entry(key.to_owned()) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(Written::Added(delta));
+            }
+            Entry::Occupied(mut occupied) => match occupied.get_mut() {
+                Written::Added(sum) => *sum = sum.saturating_add(delta),
+                Written::Removed => return Err(Error::invalid(format!("\"{key}\" was removed in this transaction"))),
+                Written::Value(_) => return Err(Error::invalid(format!("\"{key}\" holds a value, not a counter"))),
+            },
+        }
+        self.intents.push(Intent::Add { key: key.to_owned(), delta });
+        Ok(())
+    }
+
+    /// Enqueues a job in the same commit.
+    ///
+    /// # Errors
+    /// `Invalid` for arguments that can't be encoded.
+    pub fn enqueue(&mut self, queue: &str, job: impl IntoJob) -> Result<()> {
+        self.intents.push(Intent::Enqueue(job.into_job().for_queue(queue)?));
+        Ok(())
+    }
+
+    /// Completes a leased job in the same commit: its effects on the root happen exactly once, since a lease that was
+    /// lost refuses the whole transaction.
+    ///
+    /// # Errors
+    /// None now; the commit is `LeaseLost` where the lease is.
+    pub fn complete(&mut self, lease: &Lease) -> Result<()> {
+        self.intents.push(Intent::Settle(lease.ending(crate::queue::settle::Ending::Complete { result: None })));
+        Ok(())
+    }
+
+    pub(crate) fn settle(&mut self, settle: crate::queue::settle::Settle) {
+        self.intents.push(Intent::Settle(settle));
+    }
+
+    /// Commits; the version is that of the commit, or the snapshot's where there was nothing to write.
+    fn commit(self) -> Result<Version> {
+        if self.intents.is_empty() {
+            return Ok(self.snapshot.version());
+        }
+        let mut guards: Vec<Guard> =
+            self.reads.into_iter().map(|(key, version)| Guard::Object { key, version }).collect();
+        guards.extend(self.ranges);
+        let applied = self.snapshot.inner().commit(guards, self.intents, self.job)?;
+        Ok(applied.version.unwrap_or(self.snapshot.version()))
+    }
+}
+
+/// Runs a closure as a transaction of a store, again on a fresh snapshot after each conflict.
+pub(crate) fn run<T>(
+    store: &Store,
+    job: Option<JobId>,
+    mut body: impl FnMut(&mut Transaction) -> Result<T>,
+) -> Result<(T, Version)> {
+    let mut pause = PAUSE_FIRST;
+    for attempt in 1.. {
+        let mut transaction = Transaction::new(store.snapshot()?, job);
+        let outcome = body(&mut transaction).and_then(|value| Ok((value, transaction.commit()?)));
+        match outcome {
+            Err(error) if error.kind() == ErrorKind::Conflict && attempt < TRIES_MAX => {
+                sleep(random::up_to(pause));
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+            outcome => return outcome,
+        }
+    }
+    unreachable!("the last try returns")
+}

@@ -1,0 +1,128 @@
+//! Tasks: the code that jobs name. A job is a serialized closure: the id of a registered task, and its arguments.
+
+#[cfg(feature = "exec")]
+pub(crate) mod exec;
+mod job;
+mod outcome;
+mod registry;
+
+use std::time::Duration;
+
+use serde::{Serialize, de::DeserializeOwned};
+
+pub use self::{job::Job, outcome::TaskError, registry::{Registered, Registry}};
+pub(crate) use self::{job::StopFlag, registry::RunOutput};
+use crate::{
+    codec::Payload,
+    error::{Error, Result},
+    queue::{JobRequest, enqueue::ATTEMPTS_DEFAULT},
+};
+
+/// A task whose arguments are the fields of a struct.
+///
+/// ```
+/// use casque::{Job, Registry, Store, Task, TaskError, Worker};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Double(u32);
+///
+/// impl Task for Double {
+///     const ID: &'static str = "double";
+///     type Output = u32;
+///
+///     fn run(self, _: &Job) -> Result<u32, TaskError> {
+///         Ok(2 * self.0)
+///     }
+/// }
+///
+/// let store = Store::in_memory()?;
+/// let id = store.queue("default").enqueue(&Double(21))?;
+/// Worker::new(&store).task::<Double>().drain(true).run()?;
+/// assert_eq!(store.wait::<u32>(id, std::time::Duration::from_secs(5))?, 42);
+/// # Ok::<(), casque::Error>(())
+/// ```
+pub trait Task: Serialize + DeserializeOwned + Send + 'static {
+    /// The id that jobs name. Give it once and keep it: it is in the store, not the type's path.
+    const ID: &'static str;
+    /// The version of the arguments. Raise it when the struct changes, and read older ones in [`Task::upgrade`].
+    const VERSION: u32 = 1;
+    /// Ids that this task had before, whose jobs it still runs.
+    const ALIASES: &'static [&'static str] = &[];
+    /// How many attempts may fail before a job is dead.
+    const ATTEMPTS_MAX: u32 = ATTEMPTS_DEFAULT;
+    /// What the handler returns; kept with the job for a day, unless it is `()`.
+    type Output: Serialize + DeserializeOwned;
+
+    /// Does the work.
+    ///
+    /// # Errors
+    /// A [`TaskError`] says whether it is tried again; `?` on any other error says that it is.
+    fn run(self, job: &Job) -> Result<Self::Output, TaskError>;
+
+    /// How long to wait before the next attempt, after `attempt` failed ones: by default attempt^4 + 15 seconds and up to
+    /// ten seconds more per attempt, at random.
+    #[must_use]
+    fn backoff(attempt: u32) -> Duration {
+        default_backoff(attempt)
+    }
+
+    /// Reads arguments of an older version.
+    ///
+    /// # Errors
+    /// `Invalid` where it can't; the attempt has failed then. That is the default.
+    fn upgrade(version: u32, args: &Payload) -> Result<Self> {
+        let _ = args;
+        Err(Error::invalid(format!(
+            "the arguments are of version {version} of task \"{}\", and this is {}, with no upgrade for them",
+            Self::ID,
+            Self::VERSION
+        )))
+    }
+
+    /// A request to run this no sooner than so long after the commit.
+    fn delay(&self, delay: Duration) -> JobRequest {
+        JobRequest::task(self).delay(delay)
+    }
+
+    /// A request to run this with a priority, from -100 to 100, higher first.
+    fn priority(&self, priority: impl Into<i64>) -> JobRequest {
+        JobRequest::task(self).priority(priority)
+    }
+
+    /// A request to run this unless a job with the key has not ended yet.
+    fn unique(&self, key: impl Into<String>) -> JobRequest {
+        JobRequest::task(self).unique(key)
+    }
+}
+
+/// The longest backoff: a day.
+const BACKOFF_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// attempt^4 + 15 s, and up to ten seconds more per attempt at random; Sidekiq's formula, but for the longest, a day.
+/// Source: <https://github.com/sidekiq/sidekiq/wiki/Error-Handling>.
+pub(crate) fn default_backoff(attempt: u32) -> Duration {
+    let attempt = u64::from(attempt);
+    let fixed = attempt.saturating_pow(4).saturating_add(15);
+    let jitter = crate::random::millis_below(attempt.saturating_mul(10_000));
+    Duration::from_secs(fixed).saturating_add(Duration::from_millis(jitter)).min(BACKOFF_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{BACKOFF_MAX, default_backoff};
+
+    #[test]
+    fn backoff_grows_and_never_overflows() {
+        let within = |attempt: u32, least: u64, most: u64| {
+            let backoff = default_backoff(attempt);
+            assert!(backoff >= Duration::from_secs(least) && backoff <= Duration::from_secs(most), "{backoff:?}");
+        };
+        within(1, 16, 26);
+        within(3, 96, 126);
+        assert_eq!(default_backoff(1000), BACKOFF_MAX);
+        assert_eq!(default_backoff(u32::MAX), BACKOFF_MAX);
+    }
+}

@@ -1,0 +1,274 @@
+//! The registry: which code the ids of tasks name in this process.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    codec::Payload,
+    error::{Error, Result},
+    queue::{enqueue::check_name, lease::result_payload},
+    task::{Job, Task, TaskError, default_backoff},
+};
+
+type Run = dyn Fn(&Job) -> Result<RunOutput, TaskError> + Send + Sync;
+type Describe = dyn Fn(u32, &Payload) -> Result<serde_json::Value> + Send + Sync;
+type Backoff = dyn Fn(u32) -> Duration + Send + Sync;
+
+/// What a handler that is done gives: its result, encoded.
+pub(crate) struct RunOutput {
+    pub(crate) result: Option<Payload>,
+}
+
+/// The tasks that a process can run.
+///
+/// ```
+/// use casque::Registry;
+/// use std::path::PathBuf;
+///
+/// let mut registry = Registry::new();
+/// registry.register("resize", |job, (path, width): (PathBuf, u32)| {
+///     println!("job {}: {} to {width}", job.id(), path.display());
+///     Ok(())
+/// })?;
+/// # Ok::<(), casque::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Registry {
+    tasks: BTreeMap<String, Entry>,
+    /// Earlier ids of tasks.
+    aliases: BTreeMap<String, String>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    version: u32,
+    run: Arc<Run>,
+    describe: Arc<Describe>,
+    backoff: Arc<Backoff>,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.tasks.keys()).finish()
+    }
+}
+
+impl Registry {
+    /// A registry without tasks.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Registers a [`Task`] under its id and its aliases.
+    ///
+    /// # Errors
+    /// `Invalid` for an id that is taken, or is no name.
+    pub fn task<T: Task>(&mut self) -> Result<&mut Self> {
+        let decode = |version: u32, args: &Payload| {
+            if version == T::VERSION { args.decode::<T>() } else { T::upgrade(version, args) }
+        };
+        let entry = Entry {
+            version: T::VERSION,
+            run: Arc::new(move |job: &Job| {
+                let task = decode(job.args_version(), job.payload()).map_err(of_args)?;
+                finish(&task.run(job)?)
+            }),
+            describe: Arc::new(move |version, args| to_json(&decode(version, args)?)),
+            backoff: Arc::new(T::backoff),
+        };
+        self.insert(T::ID, entry)?;
+        for alias in T::ALIASES {
+            self.insert_alias(alias, T::ID)?;
+        }
+        Ok(self)
+    }
+
+    /// Registers a closure under an id. Its jobs are enqueued by that id, with the same type of arguments:
+    /// [`JobRequest::new`](crate::JobRequest::new).
+    ///
+    /// # Errors
+    /// `Invalid` for an id that is taken, or is no name.
+    pub fn register<A, O>(
+        &mut self,
+        id: &str,
+        run: impl Fn(&Job, A) -> Result<O, TaskError> + Send + Sync + 'static,
+    ) -> Result<Registered<'_, A>>
+    where
+        A: Serialize + DeserializeOwned + 'static,
+        O: Serialize + 'static,
+    {
+        let upgrades = Upgrades::<A>::default();
+        let (decode, describe) = (upgrades.clone(), upgrades.clone());
+        let entry = Entry {
+            version: 1,
+            run: Arc::new(move |job: &Job| {
+                let args = decode.read(job.args_version(), job.payload()).map_err(of_args)?;
+                finish(&run(job, args)?)
+            }),
+            describe: Arc::new(move |version, args| to_json(&describe.read(version, args)?)),
+            backoff: Arc::new(default_backoff),
+        };
+        self.insert(id, entry)?;
+        Ok(Registered { registry: self, id: id.to_owned(), upgrades })
+    }
+
+    /// The ids that this registry can run, earlier ones included.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.tasks.keys().chain(self.aliases.keys()).map(String::as_str)
+    }
+
+    /// A job's arguments as JSON, where the registry knows their type.
+    #[must_use]
+    pub fn describe(&self, task: &str, version: u32, args: &Payload) -> serde_json::Value {
+        self.entry(task).and_then(|entry| (entry.describe)(version, args).ok()).unwrap_or_else(|| args.to_json())
+    }
+
+    /// The version that the arguments of a task have here; 1 for a task that is not registered.
+    #[must_use]
+    pub fn version(&self, task: &str) -> u32 {
+        self.entry(task).map_or(1, |entry| entry.version)
+    }
+
+    pub(crate) fn names(&self) -> HashSet<String> {
+        self.ids().map(str::to_owned).collect()
+    }
+
+    /// Runs a job's handler. A panic in it is a failed attempt with its message.
+    pub(crate) fn run(&self, job: &Job) -> Result<RunOutput, TaskError> {
+        let Some(entry) = self.entry(job.task()) else {
+            return Err(TaskError::Release);
+        };
+        catch_unwind(AssertUnwindSafe(|| (entry.run)(job))).unwrap_or_else(|panic| {
+            let message = panic
+                .downcast_ref::<&str>()
+                .map(|message| (*message).to_owned())
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "a value that is no text".to_owned());
+            Err(TaskError::Failed(format!("the handler panicked: {message}")))
+        })
+    }
+
+    pub(crate) fn backoff(&self, task: &str, attempt: u32) -> Duration {
+        self.entry(task).map_or_else(|| default_backoff(attempt), |entry| (entry.backoff)(attempt))
+    }
+
+    fn entry(&self, task: &str) -> Option<&Entry> {
+        self.tasks.get(task).or_else(|| self.tasks.get(self.aliases.get(task)?))
+    }
+
+    fn insert(&mut self, id: &str, entry: Entry) -> Result<()> {
+        self.check_free(id)?;
+        self.tasks.insert(id.to_owned(), entry);
+        Ok(())
+    }
+
+    fn insert_alias(&mut self, alias: &str, id: &str) -> Result<()> {
+        self.check_free(alias)?;
+        self.aliases.insert(alias.to_owned(), id.to_owned());
+        Ok(())
+    }
+
+    fn check_free(&self, id: &str) -> Result<()> {
+        check_name("task", id)?;
+        if self.tasks.contains_key(id) || self.aliases.contains_key(id) {
+            return Err(Error::invalid(format!("task \"{id}\" is registered already; give each task an id of its own")));
+        }
+        Ok(())
+    }
+}
+
+/// A closure that was registered, to say more about it.
+pub struct Registered<'a, A> {
+    registry: &'a mut Registry,
+    id: String,
+    upgrades: Upgrades<A>,
+}
+
+impl<A> Registered<'_, A> {
+    /// Also runs the jobs of an id that the task had before.
+    ///
+    /// # Errors
+    /// `Invalid` for an id that is taken.
+    pub fn alias(self, alias: &str) -> Result<Self> {
+        self.registry.insert_alias(alias, &self.id)?;
+        Ok(self)
+    }
+
+    /// The present version of the arguments (1 where nothing is said), and how to read those of older ones.
+    #[must_use]
+    pub fn version(
+        self,
+        version: u32,
+        upgrade: impl Fn(u32, &Payload) -> Result<A> + Send + Sync + 'static,
+    ) -> Self {
+        self.upgrades.set(version, Arc::new(upgrade));
+        self.change(|entry| entry.version = version)
+    }
+
+    /// How long to wait before the next attempt, after so many failed ones.
+    #[must_use]
+    pub fn backoff(self, backoff: impl Fn(u32) -> Duration + Send + Sync + 'static) -> Self {
+        self.change(|entry| entry.backoff = Arc::new(backoff))
+    }
+
+    fn change(self, change: impl FnOnce(&mut Entry)) -> Self {
+        if let Some(entry) = self.registry.tasks.get_mut(&self.id) {
+            change(entry);
+        }
+        self
+    }
+}
+
+type Upgrade<A> = Arc<dyn Fn(u32, &Payload) -> Result<A> + Send + Sync>;
+
+/// How the arguments of a closure are read: the present version as they are, older ones by its upgrade.
+struct Upgrades<A>(Arc<std::sync::OnceLock<(u32, Upgrade<A>)>>);
+
+impl<A> Clone for Upgrades<A> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<A> Default for Upgrades<A> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<A> Upgrades<A> {
+    fn set(&self, version: u32, upgrade: Upgrade<A>) {
+        // Said twice, the first holds.
+        let _ = self.0.set((version, upgrade));
+    }
+}
+
+impl<A: DeserializeOwned> Upgrades<A> {
+    fn read(&self, version: u32, args: &Payload) -> Result<A> {
+        match self.0.get() {
+            Some((present, upgrade)) if version != *present => upgrade(version, args),
+            None if version != 1 => Err(Error::invalid(format!("the arguments are of version {version}, and this is 1"))),
+            _ => args.decode(),
+        }
+    }
+}
+
+/// S28: arguments that can't be read are a failed attempt of that one job; its raw bytes are kept.
+fn of_args(error: Error) -> TaskError {
+    TaskError::Failed(format!("the arguments can't be read: {}", error.full_message()))
+}
+
+fn finish<O: Serialize>(output: &O) -> Result<RunOutput, TaskError> {
+    Ok(RunOutput { result: result_payload(output)? })
+}
+
+fn to_json<T: Serialize>(value: &T) -> Result<serde_json::Value> {
+    serde_json::to_value(value).map_err(|error| Error::invalid("the arguments can't be shown as JSON").because(error))
+}
