@@ -27,7 +27,7 @@ impl Memory {
 }
 
 impl Engine for Memory {
-    fn snapshot(&self) -> Result<Box<dyn Rows>, SnapshotError> {
+    fn snapshot(&self) -> Result<Box<dyn Rows + Send>, SnapshotError> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         Ok(Box::new(MemoryRows(Arc::clone(&rows))))
     }

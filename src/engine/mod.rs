@@ -43,6 +43,9 @@ pub(crate) trait Engine: Send + Sync {
     fn write(&self, rows: &RowSet) -> Result<()>;
 
     /// Opens anew for writing and repairs what a dead writer left behind. Only under the writer's lock.
+    ///
+    /// Until then a snapshot may lack a write whose writer died before it was answered, and show it afterwards: who
+    /// asks whether an `Unknown` write is there recovers first. Snapshots that are held may end with `Unavailable`.
     fn recover(&self) -> Result<()>;
 
     /// Gives up all handles. Only under the writer's lock; the engine is not used afterwards.

@@ -1,7 +1,7 @@
 //! The storage fails at each of its operations in turn, once and from then on.
 //!
-//! Failing from then on, with the engine then dropped, is what the file and the other processes see of a process that is
-//! killed there: redb writes nothing after a failure, and its locks are freed.
+//! Failing from then on, with the engine then dropped, is what the file and the other processes see of a process that
+//! is killed there: redb writes nothing after a failure, and its locks are freed.
 
 use std::{
     io,

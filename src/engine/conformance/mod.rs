@@ -126,7 +126,7 @@ fn between(rows: &dyn Rows, start: &[u8], end: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)>
 }
 
 #[track_caller]
-fn failure(result: Result<Box<dyn Rows>, SnapshotError>) -> (ErrorKind, String) {
+fn failure(result: Result<Box<dyn Rows + Send>, SnapshotError>) -> (ErrorKind, String) {
     match result {
         Err(SnapshotError::Failed(error)) => (error.kind(), error.full_message()),
         Err(SnapshotError::NeedsRecovery) => panic!("recovery is asked for"),

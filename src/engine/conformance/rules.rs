@@ -127,7 +127,7 @@ pub(super) fn snapshots_never_see_half_a_write(subject: &mut Subject) {
 }
 
 pub(super) fn random_writes_leave_what_they_should(subject: &mut Subject) {
-    let seed = fastrand::u64(..);
+    let seed = crate::clock::entropy();
     eprintln!("seed: {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     for _ in 0..40 {

@@ -122,7 +122,7 @@ impl Redb {
             let mut slot = self.slot_mut();
             match slot.handle {
                 Handle::Closed => return Err(Error::closed()),
-                // The reader serves snapshots until the writer takes its place, and the ones it began afterwards.
+                // The reader serves snapshots until the writer takes its place; those it has begun keep it afterwards.
                 Handle::None | Handle::Reader(_) => Handle::None,
                 Handle::Writer(_) => slot.replace(Handle::None),
             }
@@ -207,8 +207,8 @@ impl Slot {
 const WRITE: &str = "write to";
 
 impl Engine for Redb {
-    fn snapshot(&self) -> Result<Box<dyn Rows>, SnapshotError> {
-        let rows = |transaction: ReadTransaction| -> Result<Box<dyn Rows>, SnapshotError> {
+    fn snapshot(&self) -> Result<Box<dyn Rows + Send>, SnapshotError> {
+        let rows = |transaction: ReadTransaction| -> Result<Box<dyn Rows + Send>, SnapshotError> {
             Ok(Box::new(RedbRows::new(&transaction, &self.place).map_err(SnapshotError::Failed)?))
         };
         match self.begin_read() {
