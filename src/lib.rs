@@ -1,18 +1,74 @@
-//! casque.
+//! A persistent object store with optimistic concurrency, and the job queue that lives in it. One store file, any number
+//! of processes, no server to run.
+//!
+//! ```
+//! use casque::{Registry, Store, JobRequest, Worker};
+//! use std::time::Duration;
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("app.redb");
+//! let store = Store::open(&path)?;                       // in as many processes as you like
+//! let id = store.queue("default").enqueue(JobRequest::new("greet", &"world"))?;   // on the disk when this returns
+//!
+//! let mut tasks = Registry::new();
+//! tasks.register("greet", |job, name: String| Ok(format!("hello {name} from job {}", job.id())))?;
+//! Worker::new(&store).tasks(tasks).drain(true).run()?;   // usually in another process
+//!
+//! let greeting: String = store.wait(id, Duration::from_secs(5))?;
+//! assert!(greeting.starts_with("hello world"));
+//! # Ok::<(), casque::Error>(())
+//! ```
+//!
+//! # What is promised
+//!
+//! - What was answered is on the disk: [`Queue::enqueue`] and [`Store::transaction`] return after the sync.
+//! - A job is in exactly one [`State`]; none is lost or made twice, whatever process is killed, and when.
+//! - A job runs at least once. Its completion is fenced by a [`Token`], so that a worker that lost its job can't settle it;
+//!   effects on the root made in [`Lease::complete_in`] happen exactly once.
+//! - A commit that loses says which key, which versions, and who won: [`Conflict`].
+//!
+//! # Where to look
+//!
+//! [`Store`] is the root map and its transactions; [`Queue`] enqueues and claims; [`Task`] and [`Registry`] say what jobs
+//! run; [`Worker`] runs them; `cli` gives your own binary the commands of `casque`. `ARCHITECTURE.md` tells how it works.
 #![forbid(unsafe_code)]
 #![warn(clippy::disallowed_methods, clippy::unwrap_used)]
-#![allow(dead_code)] // while the parts are being put together
 
 mod clock;
+mod error;
+mod random;
+
 mod codec;
 mod engine;
-mod error;
 mod local;
+
 mod queue;
-mod random;
 mod store;
 mod task;
+mod worker;
+
+mod check;
 
 #[doc(hidden)]
 pub use engine::redb::{StorageHook, StorageOperation};
+#[doc(hidden)]
+pub use store::committer::Step;
+
+pub use clock::Timestamp;
+pub use codec::{Codec, Payload};
 pub use error::{Error, ErrorKind, Result};
+pub use queue::{
+    IntoJob, JobFilter, JobInfo, JobRequest, Lease, Policy, Queue, QueueStats, QueueView,
+    claim::Hijack,
+    id::{JobId, SessionId, Token},
+    state::State,
+};
+pub use store::{
+    Store,
+    conflict::{Conflict, Subject, Version, Writer},
+    open::StoreOptions,
+    snapshot::{Object, Snapshot},
+    transaction::Transaction,
+};
+pub use task::{Job, Registry, Task, TaskError};
+pub use worker::{Event, Report, StopHandle, Worker};

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use super::{Engine, RowSet, Rows, SnapshotError, Visit};
+use super::{Basis, Engine, RowSet, Rows, SnapshotError, Visit, basis_changed};
 use crate::error::Result;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -32,8 +32,16 @@ impl Engine for Memory {
         Ok(Box::new(MemoryRows(Arc::clone(&rows))))
     }
 
-    fn write(&self, rows: &RowSet) -> Result<()> {
+    fn latest(&self) -> Result<Box<dyn Rows + Send>> {
+        let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(Box::new(MemoryRows(Arc::clone(&rows))))
+    }
+
+    fn write(&self, basis: Option<&Basis>, rows: &RowSet) -> Result<()> {
         let mut map = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+        if basis.is_some_and(|(key, presumed)| map.get(key) != presumed.as_ref()) {
+            return Err(basis_changed());
+        }
         let map = Arc::make_mut(&mut map);
         for (key, value) in rows {
             match value {

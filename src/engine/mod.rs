@@ -15,6 +15,9 @@ use crate::error::Result;
 /// Rows to write: new bytes, or none to remove. In key order, each key once.
 pub(crate) type RowSet = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
+/// A row that a write presumes: its key, and its bytes or none.
+pub(crate) type Basis = (Vec<u8>, Option<Vec<u8>>);
+
 /// What [`Rows::visit`] calls with each key and value; `Break` ends the visit.
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'a;
 
@@ -35,12 +38,18 @@ pub(crate) trait Engine: Send + Sync {
     /// [`SnapshotError::NeedsRecovery`] when the last writer died: take the writer's lock, [`Engine::recover`], retry.
     fn snapshot(&self) -> Result<Box<dyn Rows + Send>, SnapshotError>;
 
-    /// Writes all of the rows durably, or none. Only under the writer's lock.
+    /// A view to base a write on: the newest rows, as a writer finds them, with what a dead writer left repaired. Only
+    /// under the writer's lock.
+    fn latest(&self) -> Result<Box<dyn Rows + Send>>;
+
+    /// Writes all of the rows durably, or none. Only under the writer's lock. `basis` is a row as the rows to write
+    /// presume it: the engine's own compare-and-swap, so that what was computed from one state never lands on another.
     ///
     /// # Errors
+    /// `Unavailable` where the basis is another; nothing was written.
     /// `Unknown` when the rows may or may not be there: [`Engine::recover`], then read to find out. Any other kind
     /// says that nothing was written.
-    fn write(&self, rows: &RowSet) -> Result<()>;
+    fn write(&self, basis: Option<&Basis>, rows: &RowSet) -> Result<()>;
 
     /// Opens anew for writing and repairs what a dead writer left behind. Only under the writer's lock.
     ///
@@ -53,6 +62,13 @@ pub(crate) trait Engine: Send + Sync {
 
     /// Checks the engine's own structure; what it finds wrong is in the list. Only under the writer's lock.
     fn check(&self) -> Result<Vec<String>>;
+}
+
+/// The error of a write whose basis is not what it presumed.
+pub(crate) fn basis_changed() -> crate::error::Error {
+    crate::error::Error::unavailable(
+        "the store was changed by someone who does not hold its lock; nothing was written, retry",
+    )
 }
 
 /// Why there is no snapshot.

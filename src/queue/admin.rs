@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    clock::Timestamp,
     engine::Rows,
     error::{Error, Result},
     queue::{
@@ -193,6 +194,12 @@ fn prune(context: &mut Context<'_>, limit: usize) -> Result<Outcome> {
         jobs += 1;
     }
     Ok(Outcome::Pruned { jobs })
+}
+
+/// Whether there is anything to prune.
+pub(crate) fn has_expired(rows: &dyn Rows, now: Timestamp) -> Result<bool> {
+    let first = first_rows(rows, &keys::expiries(), 1)?;
+    Ok(first.first().and_then(|(key, _)| keys::time_of(key)).is_some_and(|at| at <= now))
 }
 
 fn configure(context: &mut Context<'_>, name: &str, value: u64) -> Result<Outcome> {

@@ -309,8 +309,7 @@ impl Store {
         }
         pause();
         let session = self.inner.session()?;
-        let candidates =
-            seen.jobs.iter().map(|job| Candidate { job: job.id, key: job.key_in(Home::Ready) }).collect();
+        let candidates = seen.jobs.iter().map(|job| Candidate { job: job.id, key: job.key_in(Home::Ready) }).collect();
         let claim = Claim {
             session: session.id,
             queues: queues.to_vec(),

@@ -24,8 +24,10 @@ use crate::{
         change::{Applied, Intent, Outcome},
         committer::Ticket,
         inner::Inner,
+        keys::ById,
         session::{RunNote, Session},
         transaction::{self, Transaction},
+        view::get_record,
     },
 };
 
@@ -43,6 +45,7 @@ struct Held {
     token: Token,
     run: Mutex<Run>,
     is_settled: AtomicBool,
+    is_completed_in_transaction: AtomicBool,
 }
 
 #[derive(Default)]
@@ -76,6 +79,7 @@ pub(crate) fn leases_of(inner: &Arc<Inner>, session: &Arc<Session>, applied: App
             token,
             run: Mutex::default(),
             is_settled: AtomicBool::new(false),
+            is_completed_in_transaction: AtomicBool::new(false),
         }),
     };
     Ok(Leases {
@@ -226,6 +230,7 @@ impl Lease {
             tx.settle(self.ending(Ending::Complete { result: result_payload(&value)? }));
             Ok(value)
         })?;
+        self.held.is_completed_in_transaction.store(true, Ordering::Release);
         self.note_settled();
         Ok(value)
     }
@@ -286,14 +291,27 @@ impl Lease {
         self.run().note.as_ref().map_or(Ok(()), |note| note.ended(clean))
     }
 
+    /// P7: whether an operator has cancelled the job since it was claimed.
+    pub(crate) fn is_cancelling(&self) -> bool {
+        let rows = self.held.inner.rows();
+        rows.and_then(|rows| get_record::<JobRecord>(rows.as_ref(), &ById::Held.key(self.id())))
+            .is_ok_and(|held| held.is_some_and(|held| held.cancelling))
+    }
+
     /// Whether the job was settled, or is known to be lost.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.held.is_settled.load(Ordering::Acquire)
     }
 
-    pub(crate) fn started_at(&self) -> Option<Timestamp> {
-        self.run().started_at
+    pub(crate) fn is_completed_in_transaction(&self) -> bool {
+        self.held.is_completed_in_transaction.load(Ordering::Acquire)
+    }
+
+    /// Hands in that the job goes back uncharged, though its handler may still run.
+    pub(crate) fn give_up(&self) -> Result<Ticket> {
+        let settle = Settle { job: self.id(), token: self.token(), started_at: None, how: Ending::Release };
+        self.held.inner.submit(Vec::new(), vec![Intent::Settle(settle)], Some(self.id()))
     }
 
     /// Leaves the lease to whoever recovers this session's jobs.
@@ -320,8 +338,7 @@ impl Drop for Held {
         if self.is_settled.load(Ordering::Acquire) {
             return;
         }
-        let how = Ending::Release;
-        let settle = Settle { job: self.record.id, token: self.token, started_at: None, how };
+        let settle = Settle { job: self.record.id, token: self.token, started_at: None, how: Ending::Release };
         // Nobody waits for the answer; if it can't be handed in, the end of the session gives the job back.
         let _ = self.inner.submit(Vec::new(), vec![Intent::Settle(settle)], Some(self.record.id));
     }

@@ -39,6 +39,7 @@ pub struct QueueView<'a> {
     shifted: Vec<JobRecord>,
     idle: bool,
     conflicts: u64,
+    suspects_wait: bool,
     is_spent: bool,
 }
 
@@ -52,6 +53,7 @@ impl<'a> QueueView<'a> {
             shifted: Vec::new(),
             idle: true,
             conflicts: 0,
+            suspects_wait: false,
             is_spent: false,
         }
     }
@@ -92,14 +94,18 @@ impl<'a> QueueView<'a> {
         if self.head()?.paused || self.shifted.iter().any(|job| job.suspect) {
             return Ok(None);
         }
-        let wanted =
-            Wanted { tasks: self.tasks.clone(), jobs_max: self.shifted.len() + 1, idle: self.idle && self.shifted.is_empty() };
-        let job = self.snapshot.read_exactly(|rows| {
+        let wanted = Wanted {
+            tasks: self.tasks.clone(),
+            jobs_max: self.shifted.len() + 1,
+            idle: self.idle && self.shifted.is_empty(),
+        };
+        let selection = self.snapshot.read_exactly(|rows| {
             let mut selection = Selection::default();
             select(rows, &self.queue, &wanted, &mut selection)?;
-            Ok(selection.jobs.into_iter().nth(self.shifted.len()))
+            Ok(selection)
         })?;
-        let Some(job) = job else { return Ok(None) };
+        self.suspects_wait |= selection.suspects_wait;
+        let Some(job) = selection.jobs.into_iter().nth(self.shifted.len()) else { return Ok(None) };
         let info = self.snapshot.read_exactly(|rows| JobInfo::of(rows, Home::Ready, job.clone()))?;
         self.shifted.push(job);
         Ok(Some(info))
@@ -119,11 +125,8 @@ impl<'a> QueueView<'a> {
             return Ok(Vec::new());
         }
         let version = self.head()?.version;
-        let candidates: Vec<Candidate> = self
-            .shifted
-            .iter()
-            .map(|job| Candidate { job: job.id, key: job.key_in(Home::Ready) })
-            .collect();
+        let candidates: Vec<Candidate> =
+            self.shifted.iter().map(|job| Candidate { job: job.id, key: job.key_in(Home::Ready) }).collect();
         let guards = match policy {
             Policy::Strict => vec![Guard::Queue { queue: self.queue.clone(), version, shifted: candidates.clone() }],
             Policy::Rebase => Vec::new(),
@@ -140,6 +143,11 @@ impl<'a> QueueView<'a> {
         };
         let applied = inner.commit(guards, vec![Intent::Claim(claim)], None)?;
         Ok(leases_of(inner, &session, applied)?.leases)
+    }
+
+    /// P4: a suspect job waits for a worker that is idle.
+    pub(crate) fn suspects_wait(&self) -> bool {
+        self.suspects_wait
     }
 
     fn check_usable(&self) -> Result<()> {

@@ -18,12 +18,13 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
 use crate::{
     clock::Timestamp,
-    engine::{Rows, SnapshotError},
+    engine::{Basis, RowSet, Rows},
     error::{Error, ErrorKind, Result},
     local,
     store::{
         apply::apply,
         change::{Applied, Change, Intent},
+        conflict::Version,
         keys,
         object::{LogRecord, StoreRecord},
         site::Site,
@@ -155,9 +156,9 @@ impl Ticket {
                     return Err(out_of_patience(site, ErrorKind::Unavailable, &format!("change {}", self.id)));
                 }
                 // It was sealed in this very moment, or the write is slow: the answer may be there already.
-                self.answer.try_recv().unwrap_or_else(|_| {
-                    Err(out_of_patience(site, ErrorKind::Unknown, &format!("change {}", self.id)))
-                })
+                self.answer
+                    .try_recv()
+                    .unwrap_or_else(|_| Err(out_of_patience(site, ErrorKind::Unknown, &format!("change {}", self.id))))
             }
         }
     }
@@ -223,7 +224,8 @@ fn commit_group(site: &Site, group: Vec<Pending>, hook: Option<&StepHook>) {
     let written = (|| {
         let guard = site.take_lock("commit")?;
         step(Step::Locked);
-        let rows = current_rows(site)?;
+        let rows = site.engine.latest()?;
+        let basis = (keys::STORE.to_vec(), rows.get(keys::STORE)?);
         let before: StoreRecord = get_record(rows.as_ref(), keys::STORE)?.unwrap_or_default();
         refuse_log_in_use(rows.as_ref())?;
         let stamp = before.stamp.max(Timestamp::now());
@@ -249,7 +251,7 @@ fn commit_group(site: &Site, group: Vec<Pending>, hook: Option<&StepHook>) {
             overlay.put_record(keys::STORE.to_vec(), &StoreRecord { version: newest, stamp })?;
             let group_rows = overlay.into_rows();
             drop(rows);
-            write_and_know(site, &group_rows, before, newest)?;
+            write_and_know(site, &basis, &group_rows, (before.version, newest))?;
             site.bump_wakes();
         }
         step(Step::Written);
@@ -273,27 +275,14 @@ fn answer(sealed: Vec<(Pending, Option<Result<Applied>>)>, written: Result<()>) 
     }
 }
 
-/// The newest rows; repairs first what a dead writer left (R1). Under the writer's lock.
-fn current_rows(site: &Site) -> Result<Box<dyn Rows + Send>> {
-    match site.engine.snapshot() {
-        Ok(rows) => Ok(rows),
-        Err(SnapshotError::Failed(error)) => Err(error),
-        Err(SnapshotError::NeedsRecovery) => {
-            site.engine.recover()?;
-            site.engine.snapshot().map_err(|error| match error {
-                SnapshotError::Failed(error) => error,
-                SnapshotError::NeedsRecovery => Error::unavailable("the store was recovered, and needs it again; retry"),
-            })
-        }
-    }
-}
-
 /// A log that is in use holds changes which this file lacks; only a build that reads logs may go on from here.
 fn refuse_log_in_use(rows: &dyn Rows) -> Result<()> {
     match get_record(rows, keys::LOG)? {
         Some(LogRecord::InUse { log }) => {
             let log: String = log.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
-            Err(Error::unavailable(format!("changes are in log {log}, which this build does not read; use a newer casque")))
+            Err(Error::unavailable(format!(
+                "changes are in log {log}, which this build does not read; use a newer casque"
+            )))
         }
         Some(LogRecord::None) | None => Ok(()),
     }
@@ -317,19 +306,19 @@ fn drop_stale_reclaim(site: &Site, change: &Change) -> Result<()> {
     Ok(())
 }
 
-/// Writes, and finds out what a failed write did: the store's version tells.
-fn write_and_know(site: &Site, rows: &crate::engine::RowSet, before: StoreRecord, newest: crate::store::conflict::Version) -> Result<()> {
-    let Err(error) = site.engine.write(rows) else { return Ok(()) };
+/// Writes, and finds out what a failed write did: the store's version, after a recovery, tells.
+fn write_and_know(site: &Site, basis: &Basis, rows: &RowSet, (before, after): (Version, Version)) -> Result<()> {
+    let Err(error) = site.engine.write(Some(basis), rows) else { return Ok(()) };
     if error.kind() != ErrorKind::Unknown {
         return Err(error);
     }
     let found = site.engine.recover().and_then(|()| {
-        let rows = current_rows(site)?;
+        let rows = site.engine.latest()?;
         Ok(get_record::<StoreRecord>(rows.as_ref(), keys::STORE)?.unwrap_or_default().version)
     });
     match found {
-        Ok(version) if version == newest => Ok(()),
-        Ok(version) if version == before.version => {
+        Ok(version) if version == after => Ok(()),
+        Ok(version) if version == before => {
             Err(Error::unavailable(format!("nothing was written: {}", error.full_message())))
         }
         // Not to be known while the disk fails: the caller asks again.

@@ -42,12 +42,7 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    pub(crate) fn new(
-        site: Arc<Site>,
-        committer: Option<Committer>,
-        label: String,
-        patience: Duration,
-    ) -> Self {
+    pub(crate) fn new(site: Arc<Site>, committer: Option<Committer>, label: String, patience: Duration) -> Self {
         let random = u64::from_le_bytes(crate::random::bytes()[..8].try_into().expect("eight bytes"));
         Self {
             site,

@@ -148,7 +148,7 @@ impl StoreOptions {
     /// `Unavailable` when a thread can't be started.
     pub fn open_in_memory(&self) -> Result<Store> {
         let engine = Memory::new();
-        crate::engine::Engine::write(&engine, &first_rows()?)?;
+        crate::engine::Engine::write(&engine, None, &first_rows()?)?;
         let site = Arc::new(Site::in_memory(Box::new(engine)));
         self.finish(site).map(|inner| Store { inner: Arc::new(inner) })
     }
@@ -247,9 +247,13 @@ fn resolve(path: &Path) -> Result<PathBuf> {
         .ok_or_else(|| Error::invalid(format!("\"{}\" names no file; name one, as app.redb", path.display())))?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder = fs::canonicalize(folder).map_err(|error| {
-        let kind = if error.kind() == std::io::ErrorKind::NotFound { ErrorKind::NotFound } else { ErrorKind::Unavailable };
-        Error::new(kind, format!("the folder {} of the store can't be used; make it, or name another", folder.display()))
-            .because(error)
+        let kind =
+            if error.kind() == std::io::ErrorKind::NotFound { ErrorKind::NotFound } else { ErrorKind::Unavailable };
+        Error::new(
+            kind,
+            format!("the folder {} of the store can't be used; make it, or name another", folder.display()),
+        )
+        .because(error)
     })?;
     Ok(folder.join(name))
 }

@@ -10,7 +10,11 @@ use std::time::Duration;
 
 use serde::{Serialize, de::DeserializeOwned};
 
-pub use self::{job::Job, outcome::TaskError, registry::{Registered, Registry}};
+pub use self::{
+    job::Job,
+    outcome::TaskError,
+    registry::{Registered, Registry},
+};
 pub(crate) use self::{job::StopFlag, registry::RunOutput};
 use crate::{
     codec::Payload,

@@ -178,7 +178,9 @@ impl Registry {
     fn check_free(&self, id: &str) -> Result<()> {
         check_name("task", id)?;
         if self.tasks.contains_key(id) || self.aliases.contains_key(id) {
-            return Err(Error::invalid(format!("task \"{id}\" is registered already; give each task an id of its own")));
+            return Err(Error::invalid(format!(
+                "task \"{id}\" is registered already; give each task an id of its own"
+            )));
         }
         Ok(())
     }
@@ -203,11 +205,7 @@ impl<A> Registered<'_, A> {
 
     /// The present version of the arguments (1 where nothing is said), and how to read those of older ones.
     #[must_use]
-    pub fn version(
-        self,
-        version: u32,
-        upgrade: impl Fn(u32, &Payload) -> Result<A> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn version(self, version: u32, upgrade: impl Fn(u32, &Payload) -> Result<A> + Send + Sync + 'static) -> Self {
         self.upgrades.set(version, Arc::new(upgrade));
         self.change(|entry| entry.version = version)
     }
@@ -254,7 +252,9 @@ impl<A: DeserializeOwned> Upgrades<A> {
     fn read(&self, version: u32, args: &Payload) -> Result<A> {
         match self.0.get() {
             Some((present, upgrade)) if version != *present => upgrade(version, args),
-            None if version != 1 => Err(Error::invalid(format!("the arguments are of version {version}, and this is 1"))),
+            None if version != 1 => {
+                Err(Error::invalid(format!("the arguments are of version {version}, and this is 1")))
+            }
             _ => args.decode(),
         }
     }

@@ -102,7 +102,7 @@ fn run(engine: &Redb) -> Vec<Outcome> {
                 Err(SnapshotError::NeedsRecovery) => drop(engine.recover()),
                 Err(SnapshotError::Failed(_)) => {}
             }
-            match engine.write(&step(number)) {
+            match engine.write(None, &step(number)) {
                 Ok(()) => Outcome::Acknowledged,
                 Err(error) if error.kind() == ErrorKind::Unknown => {
                     let _ = engine.recover();
@@ -135,7 +135,7 @@ fn assert_holds(path: &Path, outcomes: &[Outcome]) {
     }
     assert_eq!(rows.get(b"last").unwrap(), last);
     assert_eq!(rows.get(b"first").unwrap().is_some(), last.is_none());
-    engine.write(&puts(&[("afterwards", "works")])).unwrap();
+    engine.write(None, &puts(&[("afterwards", "works")])).unwrap();
     assert_eq!(engine.check().unwrap(), Vec::<String>::new());
     engine.close().unwrap();
 }
@@ -153,7 +153,7 @@ fn fail_at_each_operation(once: bool) {
             let failed = outcomes.iter().filter(|outcome| **outcome != Outcome::Acknowledged).count();
             assert!(failed <= 1, "one failure of the storage failed {failed} writes: {outcomes:?}");
             // The engine goes on by itself.
-            engine.write(&puts(&[("afterwards", "works")])).unwrap();
+            engine.write(None, &puts(&[("afterwards", "works")])).unwrap();
         }
         unknown += outcomes.iter().filter(|outcome| **outcome == Outcome::Unknown).count();
         // Closed by the failing storage, or dropped as a killed process is.
@@ -190,14 +190,14 @@ fn others_go_on_when_a_writer_dies_in_mid_commit() {
         let reader = Redb::open(&path, RedbOptions::default()).unwrap();
         let before = reader.snapshot().unwrap();
         let writer = Redb::open(&path, RedbOptions::default()).unwrap();
-        writer.write(&puts(&[("other", "writer")])).unwrap();
+        writer.write(None, &puts(&[("other", "writer")])).unwrap();
         // One process has a writable handle open as well, or none has.
         if first % 2 == 0 {
             writer.close().unwrap();
         }
         let hook = Failing::at(first, false);
         let dying = Redb::open(&path, hooked(Arc::clone(&hook))).unwrap();
-        let written = dying.write(&step(0));
+        let written = dying.write(None, &step(0));
         drop(dying);
 
         // Who had it open reads on without being told; a step may be there, then stays.
@@ -215,7 +215,7 @@ fn others_go_on_when_a_writer_dies_in_mid_commit() {
         assert!(recovered || written.is_err());
         grew += u32::from(recovered && !there);
         assert!(all(&*reader.snapshot().unwrap()) == all(&*late.snapshot().unwrap()));
-        late.write(&step(1)).unwrap();
+        late.write(None, &step(1)).unwrap();
         assert!(has(&*reader.snapshot().unwrap(), 1));
         assert_eq!(all(&*before).len(), 1);
         late.close().unwrap();
@@ -266,7 +266,7 @@ fn full_disk_is_told_with_the_remedy() {
             kind: if first % 2 == 0 { io::ErrorKind::StorageFull } else { io::ErrorKind::QuotaExceeded },
         });
         let engine = Redb::open(&path, hooked(Arc::clone(&hook))).unwrap();
-        let Err(error) = engine.write(&step(0)) else { break };
+        let Err(error) = engine.write(None, &step(0)) else { break };
         assert!(error.to_string().contains("the disk is full; free some space"), "{error}");
         assert!(error.to_string().contains(&path.display().to_string()), "{error}");
         told[usize::from(error.kind() == ErrorKind::Unknown)] += 1;

@@ -25,7 +25,7 @@ fn assert_refused(path: &Path, kind: ErrorKind, says: &str) {
         Ok(engine) => {
             let (read_kind, message) = failure(engine.snapshot());
             assert_eq!(read_kind, kind, "{message}");
-            engine.write(&puts(&[("a", "1")])).unwrap_err()
+            engine.write(None, &puts(&[("a", "1")])).unwrap_err()
         }
     };
     let message = error.full_message();
@@ -85,7 +85,7 @@ fn missing_permission_is_told() {
     }
     let engine = Redb::open(&path, RedbOptions::default()).unwrap();
     assert_eq!(all(&*engine.snapshot().unwrap()).len(), 1);
-    let error = engine.write(&puts(&[("a", "2")])).unwrap_err();
+    let error = engine.write(None, &puts(&[("a", "2")])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("permission is lacking"), "{error}");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
@@ -224,7 +224,7 @@ fn zeroed_page_is_corrupt_and_no_panic_gets_out() {
         fs::write(&damaged, &bytes).unwrap();
         let engine = Redb::open(&damaged, RedbOptions::default()).unwrap();
         // To put a row beside others reads what lies on its way, and may or may not come across the damage.
-        if let Err(error) = engine.write(&puts(&[("01000", "new")])) {
+        if let Err(error) = engine.write(None, &puts(&[("01000", "new")])) {
             assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unknown), "page {page}: {error}");
         }
     }

@@ -16,14 +16,14 @@ use std::{
 };
 
 use redb::{
-    Database, Durability, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, StorageError, Table, TableDefinition,
-    TransactionError, WriteTransaction,
+    Database, Durability, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, Table,
+    TableDefinition, TransactionError, WriteTransaction,
 };
 
 pub use self::hooked::{StorageHook, StorageOperation};
 pub(crate) use self::open::RedbOptions;
 use self::{open::OpenError, place::Place, rows::RedbRows};
-use super::{Engine, RowSet, Rows, SnapshotError};
+use super::{Basis, Engine, RowSet, Rows, SnapshotError, basis_changed};
 use crate::error::{Error, ErrorKind, Result};
 
 /// All rows are in one table: each further one would make every commit dearer.
@@ -227,14 +227,32 @@ impl Engine for Redb {
         }
     }
 
-    fn write(&self, rows: &RowSet) -> Result<()> {
+    fn latest(&self) -> Result<Box<dyn Rows + Send>> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        // A reader may lack a write that its dead writer left for the next one to find; a writer does not.
+        if !matches!(self.slot().handle, Handle::Writer(_)) {
+            self.open_writer()?;
+        }
+        match self.snapshot() {
+            Ok(rows) => Ok(rows),
+            Err(SnapshotError::Failed(error)) => Err(error),
+            Err(SnapshotError::NeedsRecovery) => {
+                self.open_writer()?;
+                let (_, begun) = self.begin_read().ok_or_else(Error::closed)?;
+                let transaction = begun.map_err(|error| self.place.of_transaction("read", error))?;
+                Ok(Box::new(RedbRows::new(&transaction, &self.place)?))
+            }
+        }
+    }
+
+    fn write(&self, basis: Option<&Basis>, rows: &RowSet) -> Result<()> {
         if rows.is_empty() {
             return Ok(());
         }
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let transaction = self.begin_write()?;
         // The transaction ends within the guarded call, whatever happens: before its handle is discarded.
-        let written = self.place.guarded(WRITE, || fill(transaction, rows, &self.place)).and_then(|filled| {
+        let written = self.place.guarded(WRITE, || fill(transaction, basis, rows, &self.place)).and_then(|filled| {
             let transaction = filled?;
             let committed = self.place.guarded(WRITE, || transaction.commit());
             committed.map_err(Place::unknown)?.map_err(|error| self.place.of_commit(WRITE, error))
@@ -289,12 +307,23 @@ impl Engine for Redb {
 }
 
 /// Gives the transaction back, filled; or ends it.
-fn fill(mut transaction: WriteTransaction, rows: &RowSet, place: &Place) -> Result<WriteTransaction> {
+fn fill(
+    mut transaction: WriteTransaction,
+    basis: Option<&Basis>,
+    rows: &RowSet,
+    place: &Place,
+) -> Result<WriteTransaction> {
     transaction.set_durability(Durability::Immediate).map_err(|error| {
         place.error(ErrorKind::Unavailable, WRITE, "durability could not be had; try again").because(error)
     })?;
     {
         let mut table = transaction.open_table(TABLE).map_err(|error| place.of_table(WRITE, error))?;
+        if let Some((key, presumed)) = basis {
+            let found = table.get(key.as_slice()).map_err(|error| place.of_storage(WRITE, error))?;
+            if found.as_ref().map(redb::AccessGuard::value) != presumed.as_deref() {
+                return Err(basis_changed());
+            }
+        }
         put(&mut table, rows).map_err(|error| place.of_storage(WRITE, error))?;
     }
     Ok(transaction)

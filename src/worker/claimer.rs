@@ -1,0 +1,129 @@
+//! How a worker claims: by rebase, or strictly.
+
+use std::time::Duration;
+
+use crate::{
+    error::Result,
+    queue::{
+        Lease, Policy,
+        claim::CLAIM_JOBS_MAX,
+        select::{Tasks, Wanted},
+    },
+    random,
+    store::Store,
+    worker::{
+        Setup,
+        event::{Event, tell},
+    },
+};
+
+/// The pause after a strict conflict is a random part of this, doubled for each further one.
+const BACKOFF_FIRST: Duration = Duration::from_millis(2);
+const BACKOFF_DOUBLINGS_MAX: u32 = 5;
+
+pub(crate) struct Claimer {
+    store: Store,
+    /// In the order in which the next claim looks at them.
+    queues: Vec<String>,
+    tasks: Tasks,
+    /// C2: strict conflicts since the last claim that committed.
+    conflicts: u64,
+}
+
+/// What a claim brought.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) leases: Vec<Lease>,
+    /// P4: run nothing beside it.
+    pub(crate) alone: bool,
+    /// P4: a suspect job waits for this worker, or another, to be idle.
+    pub(crate) suspects_wait: bool,
+    pub(crate) hijacks: u64,
+    /// A strict claim lost; there may be more to claim at once.
+    pub(crate) lost: bool,
+}
+
+impl Claimer {
+    pub(crate) fn new(store: &Store, setup: &Setup) -> Self {
+        Self {
+            store: store.clone(),
+            queues: setup.queues.clone(),
+            tasks: Tasks::Named(setup.registry.names()),
+            conflicts: 0,
+        }
+    }
+
+    pub(crate) fn claim(&mut self, setup: &Setup, jobs_max: usize, idle: bool) -> Result<Batch> {
+        // Each queue comes first in its turn, so that a full one does not starve the others.
+        self.queues.rotate_left(1);
+        let wanted = Wanted { tasks: self.tasks.clone(), jobs_max: jobs_max.min(CLAIM_JOBS_MAX), idle };
+        let batch = match setup.policy {
+            Policy::Rebase => self.by_rebase(setup, &wanted)?,
+            Policy::Strict => self.strictly(setup, &wanted)?,
+        };
+        if let Some(first) = batch.leases.first() {
+            let jobs = batch.leases.iter().map(Lease::id).collect();
+            tell(&setup.listeners, &Event::Claimed { jobs, token: first.token() });
+        }
+        Ok(batch)
+    }
+
+    fn by_rebase(&mut self, setup: &Setup, wanted: &Wanted) -> Result<Batch> {
+        let pause = || setup.pause.iter().for_each(|pause| pause());
+        let leases = self.store.claim_by_rebase(&self.queues, wanted, pause)?;
+        let hijacks = leases.hijacks.len() as u64;
+        for hijack in leases.hijacks {
+            tell(&setup.listeners, &Event::Hijacked(hijack));
+        }
+        Ok(Batch {
+            leases: leases.leases,
+            alone: leases.alone,
+            suspects_wait: leases.suspects_wait,
+            hijacks,
+            lost: false,
+        })
+    }
+
+    fn strictly(&mut self, setup: &Setup, wanted: &Wanted) -> Result<Batch> {
+        for queue in self.queues.clone() {
+            let snapshot = self.store.snapshot()?;
+            let mut view = snapshot.queue(&queue).for_worker(wanted.tasks.clone(), wanted.idle, self.conflicts);
+            let mut shifted = 0;
+            while shifted < wanted.jobs_max && view.shift()?.is_some() {
+                shifted += 1;
+            }
+            if shifted == 0 {
+                if view.suspects_wait() {
+                    return Ok(Batch { suspects_wait: true, ..Batch::default() });
+                }
+                continue;
+            }
+            setup.pause.iter().for_each(|pause| pause());
+            match view.commit(Policy::Strict) {
+                Ok(leases) => {
+                    self.conflicts = 0;
+                    let alone = leases.first().is_some_and(Lease::is_suspect);
+                    return Ok(Batch { leases, alone, ..Batch::default() });
+                }
+                Err(error) if error.is_hijacked() => {
+                    self.hijacked(setup, &error);
+                    return Ok(Batch { lost: true, hijacks: 1, ..Batch::default() });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Batch::default())
+    }
+
+    fn hijacked(&mut self, setup: &Setup, error: &crate::error::Error) {
+        self.conflicts += 1;
+        eprintln!("someone hijacked my job; grabbing another ({error})");
+        if let Some(conflict) = error.conflict() {
+            tell(&setup.listeners, &Event::HijackedStrictly(conflict.clone()));
+        }
+        if setup.backoff {
+            let doublings = u32::try_from(self.conflicts - 1).unwrap_or(u32::MAX).min(BACKOFF_DOUBLINGS_MAX);
+            crate::clock::sleep(random::up_to(BACKOFF_FIRST * 2u32.pow(doublings)));
+        }
+    }
+}

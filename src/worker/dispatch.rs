@@ -1,0 +1,241 @@
+//! The dispatcher: a worker's own thread, which claims as many jobs as there are free handlers and hands them out.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+
+use crate::{
+    clock::{monotonic, sleep},
+    error::{ErrorKind, Result},
+    queue::{
+        Lease,
+        id::{JobId, Token},
+        info::stats,
+        settle::Ending,
+    },
+    store::Store,
+    worker::{
+        Drain, Report, Setup,
+        claimer::{Batch, Claimer},
+        event::{Event, tell},
+        handler::{self, Assignment, Ended},
+        maintenance, pause_after, settler,
+    },
+};
+
+/// How often a dispatcher that waits for a handler looks whether it is to stop.
+const STOP_POLL: Duration = Duration::from_millis(20);
+/// W7: how often an idle worker reads the wake-up counter in its first idle second, and after that.
+const WAKE_POLL: Duration = Duration::from_millis(5);
+const WAKE_POLL_LATER: Duration = Duration::from_millis(25);
+
+struct Dispatch {
+    store: Store,
+    setup: Arc<Setup>,
+    claimer: Claimer,
+    assignments: Sender<Assignment>,
+    /// The same channel's other end, to take back what no handler has begun.
+    unbegun: Receiver<Assignment>,
+    ended: Sender<Ended>,
+    freed: Receiver<Lease>,
+    /// What is with a handler, or waits for one.
+    out: HashMap<(JobId, Token), Lease>,
+    /// P4: what is out is suspect, or a suspect job waits for this worker to be idle.
+    until_idle: bool,
+    hijacks: u64,
+    completed_in_transaction: u64,
+}
+
+pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
+    let setup = Arc::new(setup);
+    // Presence comes before the first claim (P1).
+    store.inner.session()?;
+    let (assignments, unbegun) = unbounded();
+    let (ended, settlements) = unbounded();
+    let (free, freed) = unbounded();
+    let settler = settler::start(setup.clone(), settlements)?;
+    let handlers = (0..setup.concurrency)
+        .map(|number| handler::start(number, setup.clone(), unbegun.clone(), ended.clone(), free.clone()))
+        .collect::<Result<Vec<_>>>()?;
+    let maintenance = maintenance::start(store, &setup)?;
+
+    let mut dispatch = Dispatch {
+        store: store.clone(),
+        claimer: Claimer::new(store, &setup),
+        setup: setup.clone(),
+        assignments,
+        unbegun,
+        ended,
+        freed,
+        out: HashMap::new(),
+        until_idle: false,
+        hijacks: 0,
+        completed_in_transaction: 0,
+    };
+    let worked = dispatch.work();
+    let gave_up = dispatch.wind_down();
+    drop(maintenance);
+    let (hijacks, completed) = (dispatch.hijacks, dispatch.completed_in_transaction);
+    drop(dispatch);
+    let mut report = if gave_up {
+        // Handlers still run, and hold the ends of the channels; what they bring is refused by their tokens.
+        Report::default()
+    } else {
+        handlers.into_iter().for_each(join);
+        settler.join().unwrap_or_default()
+    };
+    worked?;
+    report.hijacks = hijacks;
+    report.completed += completed;
+    let rows = store.inner.rows()?;
+    report.left = setup.queues.iter().map(|queue| stats(rows.as_ref(), queue)).collect::<Result<_>>()?;
+    Ok(report)
+}
+
+fn join(handler: thread::JoinHandle<()>) {
+    // Handlers catch panics of tasks; one of a listener has been printed by the panic hook.
+    let _ = handler.join();
+}
+
+impl Dispatch {
+    fn work(&mut self) -> Result<()> {
+        let mut failures = 0;
+        let mut idle_since: Option<Instant> = None;
+        while !self.setup.stop.is_stopping() {
+            self.collect_freed();
+            let free = (self.setup.concurrency + self.setup.prefetch).saturating_sub(self.out.len());
+            if free == 0 || (self.until_idle && !self.out.is_empty()) {
+                self.wait_for_freed(STOP_POLL);
+                continue;
+            }
+            // Read before the claim looks, so that a commit in between is not missed.
+            let seen = self.store.inner.site.wakes();
+            match self.claimer.claim(&self.setup, free, self.out.is_empty()) {
+                Ok(batch) => {
+                    failures = 0;
+                    self.hijacks += batch.hijacks;
+                    if self.hand_out(batch) {
+                        idle_since = None;
+                        continue;
+                    }
+                    if self.is_drained(seen)? {
+                        return Ok(());
+                    }
+                    self.wait_for_work(seen, *idle_since.get_or_insert_with(monotonic));
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::Closed | ErrorKind::Corrupt | ErrorKind::Invalid) => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    tell(&self.setup.listeners, &Event::Trouble { doing: "claim", message: error.full_message() });
+                    sleep(pause_after(failures));
+                    failures += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands out what was claimed; whether to claim again at once.
+    fn hand_out(&mut self, batch: Batch) -> bool {
+        self.until_idle = batch.alone || batch.suspects_wait;
+        let again = batch.lost || !batch.leases.is_empty();
+        let claimed = monotonic();
+        for lease in batch.leases {
+            self.out.insert((lease.id(), lease.token()), lease.clone());
+            // The receiver is `unbegun`, so there is one.
+            let _ = self.assignments.send(Assignment { lease, claimed });
+        }
+        again
+    }
+
+    fn collect_freed(&mut self) {
+        while let Ok(lease) = self.freed.try_recv() {
+            self.free(&lease);
+        }
+    }
+
+    fn free(&mut self, lease: &Lease) {
+        if lease.is_completed_in_transaction() {
+            self.completed_in_transaction += 1;
+            tell(&self.setup.listeners, &Event::Completed { job: lease.id(), token: lease.token() });
+        }
+        self.out.remove(&(lease.id(), lease.token()));
+    }
+
+    fn wait_for_freed(&mut self, patience: Duration) {
+        if let Ok(lease) = self.freed.recv_timeout(patience) {
+            self.free(&lease);
+        }
+    }
+
+    /// W7: waits until somebody commits, or a handler is free; polls eight bytes of memory, never the disk.
+    fn wait_for_work(&mut self, seen: u64, idle_since: Instant) {
+        let long_idle = monotonic().duration_since(idle_since) > Duration::from_secs(1);
+        let poll = if long_idle { WAKE_POLL_LATER } else { WAKE_POLL };
+        while self.store.inner.site.wakes() == seen && !self.setup.stop.is_stopping() {
+            match self.freed.recv_timeout(poll) {
+                Ok(lease) => return self.free(&lease),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Whether a draining worker may leave: it claimed nothing, it has nothing out, and nothing of its queues runs.
+    fn is_drained(&self, seen: u64) -> Result<bool> {
+        if self.setup.drain == Drain::Never || !self.out.is_empty() {
+            return Ok(false);
+        }
+        let rows = self.store.inner.rows()?;
+        for queue in &self.setup.queues {
+            let stats = stats(rows.as_ref(), queue)?;
+            if stats.running > 0 || (self.setup.drain == Drain::WhenNothingIsScheduled && stats.scheduled > 0) {
+                return Ok(false);
+            }
+        }
+        // Somebody committed since the claim looked: there may be something to claim again.
+        Ok(self.store.inner.site.wakes() == seen)
+    }
+
+    /// Ends what is out: what has not begun goes back, what has is waited for. Whether it gave up waiting, since the
+    /// worker is to stop at once.
+    fn wind_down(&mut self) -> bool {
+        while let Ok(assignment) = self.unbegun.try_recv() {
+            self.out.remove(&(assignment.lease.id(), assignment.lease.token()));
+            let _ = self.ended.send(Ended { lease: assignment.lease, how: Ending::Release });
+        }
+        while !self.out.is_empty() {
+            if self.setup.stop.is_at_once() {
+                self.give_back_all();
+                return true;
+            }
+            self.wait_for_freed(STOP_POLL);
+        }
+        false
+    }
+
+    /// S20: what is given up is not charged, whether it has begun or not.
+    fn give_back_all(&mut self) {
+        self.collect_freed();
+        let tickets: Vec<_> = self.out.drain().map(|(_, lease)| (lease.give_up(), lease)).collect();
+        for (ticket, lease) in tickets {
+            match ticket.and_then(|ticket| lease.settled(ticket)) {
+                Ok(settled) => {
+                    tell(&self.setup.listeners, &Event::GivenBack { job: settled.job, state: settled.state });
+                }
+                Err(error) if error.kind() == ErrorKind::LeaseLost => {}
+                Err(error) => {
+                    lease.abandon();
+                    let message = error.full_message();
+                    tell(&self.setup.listeners, &Event::Trouble { doing: "give a job back", message });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A handler's thread: takes leases, runs the code that they name, and passes on how it ended.
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, Sender};
+
+use crate::{
+    clock::monotonic,
+    error::{Error, Result},
+    queue::{Lease, settle::Ending},
+    task::{Job, TaskError},
+    worker::{
+        Setup,
+        event::{Event, tell},
+    },
+};
+
+/// P7: a lease that has waited for a thread for longer than this is looked at again before it begins.
+const FRESH: Duration = Duration::from_millis(20);
+
+/// A lease for a handler's thread.
+pub(crate) struct Assignment {
+    pub(crate) lease: Lease,
+    pub(crate) claimed: Instant,
+}
+
+/// How a lease is to be settled.
+pub(crate) struct Ended {
+    pub(crate) lease: Lease,
+    pub(crate) how: Ending,
+}
+
+/// Starts a handler's thread; it ends when there are no more assignments to come.
+pub(crate) fn start(
+    number: usize,
+    setup: Arc<Setup>,
+    assignments: Receiver<Assignment>,
+    ended: Sender<Ended>,
+    freed: Sender<Lease>,
+) -> Result<thread::JoinHandle<()>> {
+    let run = move || {
+        for assignment in assignments {
+            if let Some(how) = handle(&setup, &assignment) {
+                // If the settler is gone the worker was stopped at once, and has given the lease back.
+                let _ = ended.send(Ended { lease: assignment.lease.clone(), how });
+            }
+            let _ = freed.send(assignment.lease);
+        }
+    };
+    thread::Builder::new()
+        .name(format!("casque-handler-{number}"))
+        .spawn(run)
+        .map_err(|error| Error::unavailable("a handler's thread can't be started").because(error))
+}
+
+/// Runs one job; nothing is left to settle where its handler did that in a transaction.
+fn handle(setup: &Setup, Assignment { lease, claimed }: &Assignment) -> Option<Ending> {
+    // S19: what has not begun when the worker stops goes back uncharged.
+    if setup.stop.is_stopping() {
+        return Some(Ending::Release);
+    }
+    if monotonic().duration_since(*claimed) > FRESH && lease.is_cancelling() {
+        return Some(Ending::Cancel);
+    }
+    if let Err(error) = lease.start() {
+        tell(&setup.listeners, &Event::Trouble { doing: "note that a handler begins", message: error.full_message() });
+        return Some(Ending::Release);
+    }
+    let (job, token) = (lease.id(), lease.token());
+    tell(&setup.listeners, &Event::Started { job, task: lease.task().to_owned(), attempt: lease.attempt(), token });
+    let began = monotonic();
+    let outcome = setup.registry.run(&Job::new(lease.clone(), setup.stop.flag()));
+    let how = ending(setup, lease, outcome);
+    let clean = matches!(how, Ending::Complete { result: None }) && !lease.is_settled();
+    if let Err(error) = lease.note_ended(clean) {
+        tell(&setup.listeners, &Event::Trouble { doing: "note that a handler ended", message: error.full_message() });
+    }
+    tell(&setup.listeners, &Event::Ended { job, token, took: monotonic().duration_since(began) });
+    (!lease.is_settled()).then_some(how)
+}
+
+fn ending(setup: &Setup, lease: &Lease, outcome: Result<crate::task::RunOutput, TaskError>) -> Ending {
+    match outcome {
+        Ok(output) => Ending::Complete { result: output.result },
+        Err(TaskError::Failed(message)) => {
+            Ending::Fail { message, retry_after: Some(setup.registry.backoff(lease.task(), lease.attempt())) }
+        }
+        Err(TaskError::Fatal(message)) => Ending::Fail { message, retry_after: None },
+        Err(TaskError::Snooze(delay)) => Ending::Snooze { delay },
+        Err(TaskError::Release) => Ending::Release,
+        Err(TaskError::Cancel) => Ending::Cancel,
+    }
+}

@@ -1,0 +1,119 @@
+//! What every worker does beside its jobs, safely in all of them at once: scheduled jobs are made ready when their time
+//! comes, jobs of dead and stopped sessions are taken back, ended ones are removed when theirs is over.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    clock::{Timestamp, monotonic},
+    error::{ErrorKind, Result},
+    queue::{admin::Admin, promote::next_due},
+    store::{
+        Store,
+        change::{Intent, Outcome},
+        inner::Alarm,
+    },
+    worker::{
+        Setup,
+        event::{Event, tell},
+    },
+};
+
+mod recovery;
+
+use recovery::Recovery;
+
+/// How often the wake-up counter is read to learn of new schedules.
+const TICK: Duration = Duration::from_millis(5);
+/// W7: how often the other sessions are looked at.
+const SESSIONS_EVERY: Duration = Duration::from_millis(200);
+/// How often ended jobs are looked at.
+const PRUNE_EVERY: Duration = Duration::from_secs(10);
+/// How many jobs one change promotes or prunes.
+const SLICE: usize = 500;
+
+struct Maintenance {
+    store: Store,
+    setup: Arc<Setup>,
+    recovery: Recovery,
+    seen_wakes: Option<u64>,
+    next_due: Option<Timestamp>,
+    next_sessions: Instant,
+    next_prune: Instant,
+}
+
+/// Starts the thread; it ends when the alarm is dropped.
+pub(crate) fn start(store: &Store, setup: &Arc<Setup>) -> Result<Alarm> {
+    let now = monotonic();
+    let mut maintenance = Maintenance {
+        recovery: Recovery::new(store, setup)?,
+        store: store.clone(),
+        setup: setup.clone(),
+        seen_wakes: None,
+        next_due: None,
+        next_sessions: now,
+        next_prune: now,
+    };
+    Alarm::every("casque-maintenance", TICK, move || maintenance.tick())
+}
+
+impl Maintenance {
+    fn tick(&mut self) {
+        let promoted = self.promote();
+        self.tell_trouble("make scheduled jobs ready", promoted);
+        let now = monotonic();
+        if now >= self.next_sessions {
+            self.next_sessions = now + SESSIONS_EVERY;
+            let recovered = self.recovery.look();
+            self.tell_trouble("take back jobs of dead sessions", recovered);
+        }
+        if now >= self.next_prune {
+            self.next_prune = now + PRUNE_EVERY;
+            let pruned = self.prune();
+            self.tell_trouble("remove ended jobs", pruned);
+        }
+    }
+
+    fn tell_trouble(&self, doing: &'static str, done: Result<()>) {
+        if let Err(error) = done
+            && error.kind() != ErrorKind::Closed
+        {
+            tell(&self.setup.listeners, &Event::Trouble { doing, message: error.full_message() });
+        }
+    }
+
+    fn promote(&mut self) -> Result<()> {
+        let wakes = self.store.inner.site.wakes();
+        if self.seen_wakes != Some(wakes) {
+            self.next_due = next_due(self.store.inner.rows()?.as_ref())?;
+            self.seen_wakes = Some(wakes);
+        }
+        if self.next_due.is_none_or(|at| at > Timestamp::now()) {
+            return Ok(());
+        }
+        // Others may promote the same jobs; whoever commits second finds nothing to do.
+        self.seen_wakes = None;
+        if let Outcome::Promoted { jobs } = self.store.inner.perform(Intent::Promote { limit: SLICE })?
+            && jobs > 0
+        {
+            tell(&self.setup.listeners, &Event::Promoted { jobs });
+        }
+        Ok(())
+    }
+
+    fn prune(&mut self) -> Result<()> {
+        loop {
+            if !crate::queue::admin::has_expired(self.store.inner.rows()?.as_ref(), Timestamp::now())? {
+                return Ok(());
+            }
+            let prune = Intent::Administer(Admin::Prune { limit: SLICE });
+            let Outcome::Pruned { jobs } = self.store.inner.perform(prune)? else { return Ok(()) };
+            if jobs == 0 {
+                return Ok(());
+            }
+            tell(&self.setup.listeners, &Event::Pruned { jobs });
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The worker: claims jobs, runs their handlers on its threads, settles them, and keeps the store in order meanwhile.
+//!
+//! `dispatch` claims and hands out, `handler` runs, `settler` commits how it ended, `maintenance` promotes, reclaims and
+//! prunes. A worker writes through the same store as everybody else; nothing here knows of rows.
+
+mod claimer;
+mod dispatch;
+mod event;
+mod handler;
+mod maintenance;
+mod settler;
+mod stop;
+
+use std::{sync::Arc, time::Duration};
+
+pub use self::{event::Event, stop::StopHandle};
+use crate::{
+    error::{Error, Result},
+    queue::{Policy, QueueStats, enqueue::check_name},
+    store::Store,
+    task::{Registry, Task},
+    worker::event::Listener,
+};
+
+/// The most handlers that one worker runs at once.
+pub const CONCURRENCY_MAX: usize = 1_000;
+
+/// Runs the jobs of queues in this process.
+///
+/// ```
+/// use casque::{Registry, Store, Worker};
+///
+/// # let store = Store::in_memory()?;
+/// let mut tasks = Registry::new();
+/// tasks.register("greet", |_, name: String| Ok(println!("hello {name}")))?;
+/// let worker = Worker::new(&store).tasks(tasks).queue("mail").queue("default").concurrency(4);
+/// let stop = worker.stop_handle(); // for a signal handler, or another thread
+/// # stop.stop();
+/// worker.run()?;
+/// # Ok::<(), casque::Error>(())
+/// ```
+#[must_use = "a worker does nothing until it runs"]
+pub struct Worker {
+    store: Store,
+    setup: Setup,
+    /// What was wrong in how it was set up; `run` tells.
+    wrong: Option<Error>,
+}
+
+/// How a worker works.
+pub(crate) struct Setup {
+    pub(crate) queues: Vec<String>,
+    pub(crate) registry: Registry,
+    pub(crate) concurrency: usize,
+    pub(crate) prefetch: usize,
+    pub(crate) policy: Policy,
+    pub(crate) drain: Drain,
+    pub(crate) backoff: bool,
+    pub(crate) pause: Option<Arc<dyn Fn() + Send + Sync>>,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) stop: StopHandle,
+}
+
+/// When a worker leaves by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drain {
+    Never,
+    WhenNothingIsReady,
+    WhenNothingIsScheduled,
+}
+
+/// What a worker did, and what it left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Jobs completed.
+    pub completed: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Jobs given back uncharged.
+    pub given_back: u64,
+    /// Leases lost to others before they could be settled.
+    pub leases_lost: u64,
+    /// Candidates, or strict claims, that another was quicker to take.
+    pub hijacks: u64,
+    /// Its queues, as it left them.
+    pub left: Vec<QueueStats>,
+}
+
+impl Worker {
+    /// A worker on a store, without tasks, for the queue `default` where no other is named.
+    pub fn new(store: &Store) -> Self {
+        Self {
+            store: store.clone(),
+            setup: Setup {
+                queues: Vec::new(),
+                registry: Registry::new(),
+                concurrency: 1,
+                prefetch: 0,
+                policy: Policy::default(),
+                drain: Drain::Never,
+                backoff: true,
+                pause: None,
+                listeners: Vec::new(),
+                stop: StopHandle::default(),
+            },
+            wrong: None,
+        }
+    }
+
+    /// Also works on this queue.
+    pub fn queue(mut self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        if let Err(error) = check_name("queue", &name) {
+            self.wrong.get_or_insert(error);
+        }
+        if !self.setup.queues.contains(&name) {
+            self.setup.queues.push(name);
+        }
+        self
+    }
+
+    /// Runs the tasks of a registry; those set before are gone.
+    pub fn tasks(mut self, registry: Registry) -> Self {
+        self.setup.registry = registry;
+        self
+    }
+
+    /// Also runs this task.
+    pub fn task<T: Task>(mut self) -> Self {
+        if let Err(error) = self.setup.registry.task::<T>() {
+            self.wrong.get_or_insert(error);
+        }
+        self
+    }
+
+    /// How many handlers run at once, each on a thread of its own; 1 by default.
+    pub fn concurrency(mut self, handlers: usize) -> Self {
+        if handlers == 0 || handlers > CONCURRENCY_MAX {
+            let error = Error::invalid(format!(
+                "a concurrency of {handlers} is out of range; it goes from 1 to {CONCURRENCY_MAX}"
+            ));
+            self.wrong.get_or_insert(error);
+        }
+        self.setup.concurrency = handlers.clamp(1, CONCURRENCY_MAX);
+        self
+    }
+
+    /// How many jobs more than it can run at once it claims ahead: fewer commits per job, but other workers can't have
+    /// them. 0 by default.
+    pub fn prefetch(mut self, jobs: usize) -> Self {
+        self.setup.prefetch = jobs.min(CONCURRENCY_MAX);
+        self
+    }
+
+    /// What it does when another takes its job; [`Policy::Rebase`] by default. A strict worker says on stderr when a job
+    /// was hijacked.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.setup.policy = policy;
+        self
+    }
+
+    /// Whether it leaves when nothing that it can run is ready and nothing of its queues runs anywhere.
+    pub fn drain(mut self, drain: bool) -> Self {
+        self.setup.drain = if drain { Drain::WhenNothingIsReady } else { Drain::Never };
+        self
+    }
+
+    /// Leaves only when nothing is scheduled any more, either.
+    pub fn drain_with_scheduled(mut self) -> Self {
+        self.setup.drain = Drain::WhenNothingIsScheduled;
+        self
+    }
+
+    /// Whether a strict worker waits for a random moment after a hijack (the default). Off is for experiments.
+    pub fn backoff(mut self, backoff: bool) -> Self {
+        self.setup.backoff = backoff;
+        self
+    }
+
+    /// Calls this between a claim's snapshot and its commit: for experiments and tests with hijacks.
+    pub fn pause_before_commit(mut self, pause: impl Fn() + Send + Sync + 'static) -> Self {
+        self.setup.pause = Some(Arc::new(pause));
+        self
+    }
+
+    /// Tells this of each [`Event`], after it has happened.
+    pub fn listen(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.setup.listeners.push(Arc::new(listener));
+        self
+    }
+
+    /// Uses a handle that was made before, to stop several workers at once.
+    pub fn stopped_by(mut self, stop: &StopHandle) -> Self {
+        self.setup.stop = stop.clone();
+        self
+    }
+
+    /// What stops this worker, from any thread.
+    #[must_use]
+    pub fn stop_handle(&self) -> StopHandle {
+        self.setup.stop.clone()
+    }
+
+    /// Works until it is stopped, or drained; on this thread and those of its handlers.
+    ///
+    /// # Errors
+    /// `Invalid` for a wrong setup; `Closed` when the store was closed; `Corrupt` when it is damaged. What will pass,
+    /// as a lock that another holds, is told as [`Event::Trouble`] and tried again.
+    pub fn run(self) -> Result<Report> {
+        if let Some(wrong) = self.wrong {
+            return Err(wrong);
+        }
+        let mut setup = self.setup;
+        if setup.queues.is_empty() {
+            setup.queues.push("default".to_owned());
+        }
+        dispatch::run(&self.store, setup)
+    }
+}
+
+/// How long to wait before trying again what has just failed, after so many failures in a row.
+pub(crate) fn pause_after(failures: u32) -> Duration {
+    let most = Duration::from_millis(10) * 2u32.saturating_pow(failures.min(7));
+    crate::random::up_to(most)
+}

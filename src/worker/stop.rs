@@ -1,0 +1,50 @@
+//! How a worker is stopped: gently at first, at once the second time.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU8, Ordering},
+};
+
+use crate::task::StopFlag;
+
+const RUNNING: u8 = 0;
+const GENTLE: u8 = 1;
+const AT_ONCE: u8 = 2;
+
+/// Stops a worker from another thread. Clones stop the same worker; it may be called before the worker runs, and more
+/// often than needed.
+#[derive(Clone, Debug, Default)]
+pub struct StopHandle {
+    level: Arc<AtomicU8>,
+    flag: StopFlag,
+}
+
+impl StopHandle {
+    /// Asks the worker to claim no more, to give back what it has not begun, and to finish what it has. Asked a second
+    /// time, it stops at once: what runs is given back uncharged, and its handler's result will be refused.
+    pub fn stop(&self) {
+        let _ = self.level.compare_exchange(GENTLE, AT_ONCE, Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.level.compare_exchange(RUNNING, GENTLE, Ordering::AcqRel, Ordering::Acquire);
+        self.flag.raise();
+    }
+
+    /// Stops at once.
+    pub fn stop_now(&self) {
+        self.level.store(AT_ONCE, Ordering::Release);
+        self.flag.raise();
+    }
+
+    /// Whether the worker was asked to stop.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.level.load(Ordering::Acquire) != RUNNING
+    }
+
+    pub(crate) fn is_at_once(&self) -> bool {
+        self.level.load(Ordering::Acquire) == AT_ONCE
+    }
+
+    pub(crate) fn flag(&self) -> StopFlag {
+        self.flag.clone()
+    }
+}
