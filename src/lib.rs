@@ -16,7 +16,7 @@
 //!
 //! let greeting: String = store.wait(id, Duration::from_secs(5))?;
 //! assert!(greeting.starts_with("hello world"));
-//! # Ok::<(), casque::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # What is promised

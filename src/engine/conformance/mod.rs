@@ -49,7 +49,7 @@ impl Subject {
     }
 
     fn write(&mut self, rows: &RowSet) {
-        self.engine.write(rows).unwrap();
+        self.engine.write(None, rows).unwrap();
         for (key, value) in rows {
             match value {
                 Some(value) => self.expected.insert(key.clone(), value.clone()),
@@ -76,13 +76,13 @@ impl Subject {
 /// Each state that a test of the suite begins in.
 const STARTS: [(&str, Start); 4] = [
     ("empty", |_| {}),
-    ("with rows", |subject| subject.write(None, &puts(&[("b", "1"), ("d", "2"), ("f", "3"), ("zz", "4")]))),
+    ("with rows", |subject| subject.write(&puts(&[("b", "1"), ("d", "2"), ("f", "3"), ("zz", "4")]))),
     ("after overwrites and removes", |subject| {
-        subject.write(None, &puts(&[("b", "1"), ("d", "2"), ("f", "3"), ("h", "4")]));
-        subject.write(None, &change(&[("b", Some("new")), ("d", None), ("f", Some("")), ("absent", None)]));
+        subject.write(&puts(&[("b", "1"), ("d", "2"), ("f", "3"), ("h", "4")]));
+        subject.write(&change(&[("b", Some("new")), ("d", None), ("f", Some("")), ("absent", None)]));
     }),
     ("after a reopening", |subject| {
-        subject.write(None, &puts(&[("b", "1"), ("d", "2")]));
+        subject.write(&puts(&[("b", "1"), ("d", "2")]));
         subject.reopen();
     }),
 ];

@@ -9,7 +9,7 @@ use super::{Subject, all, between, change, puts};
 use crate::{engine::RowSet, error::Error};
 
 pub(super) fn get_returns_what_was_put_and_nothing_for_an_absent_key(subject: &mut Subject) {
-    subject.write(None, &puts(&[("m", "value"), ("m/empty", "")]));
+    subject.write(&puts(&[("m", "value"), ("m/empty", "")]));
     let rows = subject.snapshot();
     assert_eq!(rows.get(b"m").unwrap().as_deref(), Some(&b"value"[..]));
     assert_eq!(rows.get(b"m/empty").unwrap().as_deref(), Some(&b""[..]));
@@ -19,13 +19,13 @@ pub(super) fn get_returns_what_was_put_and_nothing_for_an_absent_key(subject: &m
 }
 
 pub(super) fn overwrite_and_remove_take_effect(subject: &mut Subject) {
-    subject.write(None, &puts(&[("m1", "short"), ("m2", "here"), ("m3", "stays")]));
-    subject.write(None, &change(&[("m1", Some("a longer value than before")), ("m2", None), ("m4", None)]));
+    subject.write(&puts(&[("m1", "short"), ("m2", "here"), ("m3", "stays")]));
+    subject.write(&change(&[("m1", Some("a longer value than before")), ("m2", None), ("m4", None)]));
     let rows = subject.snapshot();
     assert_eq!(rows.get(b"m1").unwrap().as_deref(), Some(&b"a longer value than before"[..]));
     assert_eq!(rows.get(b"m2").unwrap(), None);
     assert_eq!(rows.get(b"m3").unwrap().as_deref(), Some(&b"stays"[..]));
-    subject.write(None, &puts(&[("m2", "again")]));
+    subject.write(&puts(&[("m2", "again")]));
     assert_eq!(subject.snapshot().get(b"m2").unwrap().as_deref(), Some(&b"again"[..]));
 }
 
@@ -54,7 +54,7 @@ pub(super) fn visit_is_ordered_and_keeps_its_bounds(subject: &mut Subject) {
 }
 
 pub(super) fn visit_stops_at_break_and_at_an_error(subject: &mut Subject) {
-    subject.write(None, &puts(&[("m1", "1"), ("m2", "2"), ("m3", "3")]));
+    subject.write(&puts(&[("m1", "1"), ("m2", "2"), ("m3", "3")]));
     let rows = subject.snapshot();
     let mut seen = Vec::new();
     rows.visit(b"m", b"n", &mut |key, _| {
@@ -68,11 +68,11 @@ pub(super) fn visit_stops_at_break_and_at_an_error(subject: &mut Subject) {
 }
 
 pub(super) fn old_snapshot_does_not_see_later_writes(subject: &mut Subject) {
-    subject.write(None, &puts(&[("m1", "old"), ("m2", "old")]));
+    subject.write(&puts(&[("m1", "old"), ("m2", "old")]));
     let (old, before) = (subject.snapshot(), subject.expected.clone());
     for round in 0..20 {
         let value = format!("new {round}");
-        subject.write(None, &change(&[("m1", Some(&value)), ("m2", None), (&format!("m3/{round}"), Some("new"))]));
+        subject.write(&change(&[("m1", Some(&value)), ("m2", None), (&format!("m3/{round}"), Some("new"))]));
         assert!(all(&*old) == before);
     }
     assert_eq!(old.get(b"m1").unwrap().as_deref(), Some(&b"old"[..]));
@@ -81,28 +81,28 @@ pub(super) fn old_snapshot_does_not_see_later_writes(subject: &mut Subject) {
 }
 
 pub(super) fn write_of_nothing_changes_nothing(subject: &mut Subject) {
-    subject.write(None, &RowSet::new());
-    subject.write(None, &change(&[("m/never there", None)]));
+    subject.write(&RowSet::new());
+    subject.write(&change(&[("m/never there", None)]));
 }
 
 pub(super) fn large_value_is_kept(subject: &mut Subject) {
     let value: Vec<u8> = (0..1 << 20).map(|at: u32| at.to_le_bytes()[(at % 3) as usize]).collect();
-    subject.write(None, &RowSet::from([(b"m/large".to_vec(), Some(value.clone()))]));
+    subject.write(&RowSet::from([(b"m/large".to_vec(), Some(value.clone()))]));
     assert!(subject.snapshot().get(b"m/large").unwrap().unwrap() == value);
-    subject.write(None, &change(&[("m/large", Some("small now"))]));
+    subject.write(&change(&[("m/large", Some("small now"))]));
 }
 
 pub(super) fn ten_thousand_rows_are_kept(subject: &mut Subject) {
     let key = |at: u32| format!("m/{:05}", at.wrapping_mul(7919) % 10_000).into_bytes();
-    subject.write(None, &(0..10_000).map(|at| (key(at), Some(vec![b'x'; (at % 300) as usize]))).collect());
+    subject.write(&(0..10_000).map(|at| (key(at), Some(vec![b'x'; (at % 300) as usize]))).collect());
     assert_eq!(between(&*subject.snapshot(), b"m/", b"m0").len(), 10_000);
-    subject.write(None, &(0..10_000).filter(|at| at % 2 == 0).map(|at| (key(at), None)).collect());
+    subject.write(&(0..10_000).filter(|at| at % 2 == 0).map(|at| (key(at), None)).collect());
     assert_eq!(between(&*subject.snapshot(), b"m/", b"m0").len(), 5_000);
 }
 
 pub(super) fn snapshots_never_see_half_a_write(subject: &mut Subject) {
     let both = |round: u32| puts(&[("m1", &round.to_string()), ("m2", &round.to_string())]);
-    subject.write(None, &both(0));
+    subject.write(&both(0));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -123,7 +123,7 @@ pub(super) fn snapshots_never_see_half_a_write(subject: &mut Subject) {
         }
         done.store(true, Ordering::Release);
     });
-    subject.write(None, &both(50));
+    subject.write(&both(50));
 }
 
 pub(super) fn random_writes_leave_what_they_should(subject: &mut Subject) {
@@ -137,7 +137,7 @@ pub(super) fn random_writes_leave_what_they_should(subject: &mut Subject) {
                 (key, random.bool().then(|| vec![random.u8(..); random.usize(..5000)]))
             })
             .collect();
-        subject.write(None, &rows);
+        subject.write(&rows);
         subject.assert_as_expected();
         if random.usize(..10) == 0 {
             subject.reopen();
