@@ -1,1 +1,322 @@
-//! Checking a store at rest: every invariant that can be read off its rows, and the engine's own structure.
+//! Checking a store at rest: every invariant that can be read off its rows, and the engine's own structure. It changes
+//! nothing but what the engine repairs of itself, and tells all it finds, not only the first.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt,
+};
+
+use crate::{
+    codec::{self, Record},
+    engine::Rows,
+    error::Result,
+    queue::{
+        id::JobId,
+        record::{CountRecord, HeadRecord, Home, JobRecord, TaskRecord},
+        state::State,
+    },
+    store::{
+        Store,
+        conflict::Version,
+        keys::{self, ById, Range},
+        object::{FormatRecord, LogRecord, ObjectRecord, StoreRecord},
+        settings::SettingRecord,
+        view::{for_each, get_record},
+    },
+};
+
+/// Something that is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding(String);
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Store {
+    /// Checks every invariant that can be read off the rows, and the file's own integrity; nothing found is soundness.
+    /// Takes the writer's lock for the latter, so that others wait meanwhile.
+    ///
+    /// # Errors
+    /// `Unavailable` when the lock can't be had; `Corrupt` when the rows can't be read at all.
+    pub fn check(&self) -> Result<Vec<Finding>> {
+        let mut findings = self.inner.section("check", |site| {
+            let found = site.engine.check()?;
+            Ok::<_, crate::error::Error>(found.into_iter().map(Finding).collect::<Vec<_>>())
+        })??;
+        findings.extend(check_rows(self.inner.rows()?.as_ref())?);
+        Ok(findings)
+    }
+}
+
+/// What is wrong in rows.
+pub(crate) fn check_rows(rows: &dyn Rows) -> Result<Vec<Finding>> {
+    let store: StoreRecord = get_record(rows, keys::STORE)?.unwrap_or_default();
+    let mut check = Check::new(rows, store.version);
+    check.store_rows()?;
+    check.task_names()?;
+    check.root()?;
+    check.lanes()?;
+    check.ready()?;
+    for family in ById::ALL {
+        check.by_id(family)?;
+    }
+    check.indexes()?;
+    check.places()?;
+    check.uniques()?;
+    check.heads_and_counts()?;
+    Ok(check.findings)
+}
+
+struct Check<'a> {
+    rows: &'a dyn Rows,
+    version: Version,
+    findings: Vec<Finding>,
+    jobs: HashMap<JobId, Seen>,
+    lanes: HashSet<Vec<u8>>,
+    tasks: HashSet<u32>,
+    counts: BTreeMap<String, CountRecord>,
+}
+
+/// What the other rows must agree with.
+struct Seen {
+    state: State,
+    place: JobId,
+    /// The key of the index entry that must name it.
+    index: Option<Vec<u8>>,
+    /// The key of the row that holds its unique key for it.
+    unique: Option<Vec<u8>>,
+}
+
+impl<'a> Check<'a> {
+    fn new(rows: &'a dyn Rows, version: Version) -> Self {
+        Self {
+            rows,
+            version,
+            findings: Vec::new(),
+            jobs: HashMap::new(),
+            lanes: HashSet::new(),
+            tasks: HashSet::new(),
+            counts: BTreeMap::new(),
+        }
+    }
+
+    fn find(&mut self, what: impl Into<String>) {
+        self.findings.push(Finding(what.into()));
+    }
+
+    /// The rows of a family, those that can't be read told of and left out.
+    fn records<R: Record>(&mut self, range: &Range) -> Result<Vec<(Vec<u8>, R)>> {
+        let mut records = Vec::new();
+        let mut unreadable = Vec::new();
+        for_each(self.rows, range, |key, bytes| {
+            match codec::decode::<R>(bytes) {
+                Ok(record) => records.push((key.to_vec(), record)),
+                Err(error) => unreadable.push(format!("row {}: {}", hex(key), error.full_message())),
+            }
+            Ok(())
+        })?;
+        unreadable.into_iter().for_each(|what| self.find(what));
+        Ok(records)
+    }
+
+    fn store_rows(&mut self) -> Result<()> {
+        if get_record::<FormatRecord>(self.rows, keys::FORMAT)?.is_none() {
+            self.find("the format row is missing");
+        }
+        if get_record::<StoreRecord>(self.rows, keys::STORE)?.is_none() {
+            self.find("the store's version row is missing");
+        }
+        if get_record::<LogRecord>(self.rows, keys::LOG)?.is_none() {
+            self.find("the row that tells of a log is missing");
+        }
+        self.records::<SettingRecord>(&keys::settings()).map(|_| ())
+    }
+
+    fn task_names(&mut self) -> Result<()> {
+        for (key, task) in self.records::<TaskRecord>(&keys::task_names())? {
+            if key != keys::task_name(task.number) {
+                self.find(format!("task number {} stands at the row of another number", task.number));
+            }
+            if get_record::<TaskRecord>(self.rows, &keys::task_number(&task.name))?.as_ref() != Some(&task) {
+                self.find(format!("task \"{}\" is not found by its name", task.name));
+            }
+            self.tasks.insert(task.number);
+        }
+        Ok(())
+    }
+
+    fn root(&mut self) -> Result<()> {
+        for (key, object) in self.records::<ObjectRecord>(&keys::roots(""))? {
+            if object.version > self.version {
+                let (name, version) = (keys::root_name(&key), self.version);
+                self.find(format!("\"{name}\" is of version {}, and the store of {version} (INV-2)", object.version));
+            }
+        }
+        Ok(())
+    }
+
+    fn lanes(&mut self) -> Result<()> {
+        let mut lanes = HashSet::new();
+        for_each(self.rows, &keys::all_lanes(), |key, _| {
+            lanes.insert(key.to_vec());
+            Ok(())
+        })?;
+        self.lanes = lanes;
+        Ok(())
+    }
+
+    fn ready(&mut self) -> Result<()> {
+        for (key, job) in self.records::<JobRecord>(&keys::all_ready())? {
+            if !self.lanes.contains(&keys::lane(&job.queue, job.lane())) {
+                self.find(format!("job {} is ready in a lane that has no row, so no claim finds it (INV-1)", job.id));
+            }
+            self.job(&key, Home::Ready, job)?;
+        }
+        Ok(())
+    }
+
+    fn by_id(&mut self, family: ById) -> Result<()> {
+        for (key, job) in self.records::<JobRecord>(&family.all())? {
+            self.job(&key, Home::ById(family), job)?;
+        }
+        Ok(())
+    }
+
+    fn job(&mut self, key: &[u8], home: Home, mut job: JobRecord) -> Result<()> {
+        let state = job.state_in(home);
+        let id = job.id;
+        if key != job.key_in(home) {
+            self.find(format!("job {id} ({state}) stands at a row that is not its own: {}", hex(key)));
+        }
+        if job.lease.is_some() != (state == State::Running) {
+            self.find(format!("job {id} is {state}, which does not fit to whether it has a lease (INV-3)"));
+        }
+        if job.finished_at.is_some() != state.is_final() {
+            self.find(format!("job {id} is {state}, which does not fit to whether it has ended"));
+        }
+        if !self.tasks.contains(&job.task) {
+            self.find(format!("job {id} is of task number {}, which names no task", job.task));
+        }
+        if id.version > self.version.0 || job.lease.as_ref().is_some_and(|lease| lease.token.0 > self.version.0) {
+            self.find(format!("job {id} or its lease is newer than the store, which is at {} (INV-2)", self.version));
+        }
+        let index = match home {
+            Home::ById(ById::Due) => job.run_at.map(|at| keys::due_time(at, id)),
+            Home::ById(ById::Finished | ById::Dead) => job.expires_at.map(|at| keys::expiry(at, id)),
+            Home::Ready | Home::ById(ById::Held) => None,
+        };
+        if let Some(index) = &index
+            && self.rows.get(index)?.is_none()
+        {
+            self.find(format!("job {id} ({state}) has no entry in its index by time"));
+        }
+        *self.counts.entry(job.queue.clone()).or_default().now_in(state) += 1;
+        let unique = job.unique.take().filter(|_| !state.is_final()).map(|name| keys::unique(&job.queue, &name));
+        let seen = Seen { state, place: job.place, index, unique };
+        if let Some(other) = self.jobs.insert(id, seen) {
+            self.find(format!("job {id} is both {} and {state} (INV-1)", other.state));
+        }
+        Ok(())
+    }
+
+    /// Each entry of the indexes by time names a job whose entry it is.
+    fn indexes(&mut self) -> Result<()> {
+        for (name, range) in [("schedule", keys::due_times()), ("retention", keys::expiries())] {
+            let mut stray = Vec::new();
+            for_each(self.rows, &range, |key, _| {
+                let job = keys::id_at_end(key).and_then(|id| self.jobs.get(&id));
+                if job.is_none_or(|job| job.index.as_deref() != Some(key)) {
+                    stray.push(format!("an entry of the {name} index names no such job: {}", hex(key)));
+                }
+                Ok(())
+            })?;
+            stray.into_iter().for_each(|what| self.find(what));
+        }
+        Ok(())
+    }
+
+    fn places(&mut self) -> Result<()> {
+        let mut places = HashMap::new();
+        for_each(self.rows, &keys::places(), |key, bytes| {
+            places.extend(keys::id_at_end(key).map(|id| (id, JobId::from_bytes(bytes))));
+            Ok(())
+        })?;
+        let mut wrong = Vec::new();
+        for (id, place) in &places {
+            if self.jobs.get(id).is_none_or(|job| Some(job.place) != *place) {
+                wrong.push(format!("the row that tells the place of job {id} tells of no such job"));
+            }
+        }
+        for (id, job) in &self.jobs {
+            if job.place != *id && !places.contains_key(id) {
+                wrong.push(format!("job {id} was requeued, and no row tells its place"));
+            }
+        }
+        wrong.into_iter().for_each(|what| self.find(what));
+        Ok(())
+    }
+
+    fn uniques(&mut self) -> Result<()> {
+        let mut holders = HashMap::new();
+        for_each(self.rows, &keys::uniques(), |key, bytes| {
+            holders.insert(key.to_vec(), JobId::from_bytes(bytes));
+            Ok(())
+        })?;
+        let mut wrong = Vec::new();
+        for (key, holder) in &holders {
+            let holds = holder.and_then(|id| self.jobs.get(&id)).and_then(|job| job.unique.as_ref());
+            if holds != Some(key) {
+                wrong.push(format!("a unique key is held by no job that has it: {}", hex(key)));
+            }
+        }
+        for (id, job) in &self.jobs {
+            if let Some(unique) = &job.unique
+                && holders.get(unique) != Some(&Some(*id))
+            {
+                wrong.push(format!("job {id} does not hold its unique key"));
+            }
+        }
+        wrong.into_iter().for_each(|what| self.find(what));
+        Ok(())
+    }
+
+    fn heads_and_counts(&mut self) -> Result<()> {
+        for (key, head) in self.records::<HeadRecord>(&keys::heads())? {
+            if head.version > self.version {
+                let queue = keys::root_name(&key);
+                self.find(format!("queue \"{queue}\" is of version {}, newer than the store (INV-2)", head.version));
+            }
+        }
+        let mut counted = std::mem::take(&mut self.counts);
+        for (key, count) in self.records::<CountRecord>(&keys::counts())? {
+            let queue = keys::counted_queue(&key);
+            let mut rows = counted.remove(&queue).unwrap_or_default();
+            let mut count_now = count;
+            for state in State::ALL {
+                let (told, found) = (*count_now.now_in(state), *rows.now_in(state));
+                if told != found {
+                    self.find(format!("queue \"{queue}\" counts {told} {state} jobs and has {found} (INV-9)"));
+                }
+            }
+            if count.completed < count.kept {
+                self.find(format!("queue \"{queue}\" keeps more completed jobs than were ever completed (INV-9)"));
+            }
+        }
+        for queue in counted.into_keys() {
+            self.find(format!("queue \"{queue}\" has jobs and no count row (INV-9)"));
+        }
+        Ok(())
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use fmt::Write as _;
+
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

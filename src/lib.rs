@@ -48,12 +48,14 @@ mod task;
 mod worker;
 
 mod check;
+mod sessions;
 
 #[doc(hidden)]
 pub use engine::redb::{StorageHook, StorageOperation};
 #[doc(hidden)]
 pub use store::committer::Step;
 
+pub use check::Finding;
 pub use clock::Timestamp;
 pub use codec::{Codec, Payload};
 pub use error::{Error, ErrorKind, Result};
@@ -63,6 +65,7 @@ pub use queue::{
     id::{JobId, SessionId, Token},
     state::State,
 };
+pub use sessions::SessionInfo;
 pub use store::{
     Store,
     conflict::{Conflict, Subject, Version, Writer},

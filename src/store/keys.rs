@@ -104,6 +104,11 @@ pub(crate) fn setting(name: &str) -> Vec<u8> {
     key(family::SETTING, &[name.as_bytes()])
 }
 
+/// All settings that were set.
+pub(crate) fn settings() -> Range {
+    prefixed(vec![family::SETTING])
+}
+
 /// The number that stands for a task in lanes.
 pub(crate) fn task_number(task: &str) -> Vec<u8> {
     key(family::TASK_NUMBER, &[task.as_bytes()])
@@ -122,6 +127,11 @@ pub(crate) fn task_names() -> Range {
 /// A queue's head row.
 pub(crate) fn head(queue: &str) -> Vec<u8> {
     key(family::HEAD, &[queue.as_bytes()])
+}
+
+/// The head rows of all queues.
+pub(crate) fn heads() -> Range {
+    prefixed(vec![family::HEAD])
 }
 
 /// A queue's count row.
