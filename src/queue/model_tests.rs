@@ -172,10 +172,10 @@ impl Model {
         self.jobs.iter().find(holds).map(|job| job.id)
     }
 
-    /// The indexes of the jobs that a claim takes, in order.
-    fn pick(&self, queue: usize, tasks: u8, jobs_max: usize, idle: bool, picked: &mut Vec<usize>) {
+    /// Adds the indexes of the jobs that a claim takes from a queue, in order; false where it takes no more.
+    fn pick(&self, queue: usize, tasks: u8, jobs_max: usize, idle: bool, picked: &mut Vec<usize>) -> bool {
         if self.paused[queue] {
-            return;
+            return true;
         }
         let open = |job: &Job| job.queue == queue && job.state == Some(State::Ready) && tasks & (1 << job.task) != 0;
         let mut ready: Vec<usize> = (0..self.jobs.len()).filter(|index| open(&self.jobs[*index])).collect();
@@ -183,18 +183,17 @@ impl Model {
         for index in ready {
             let alone = picked.first().is_some_and(|first| self.jobs[*first].suspect);
             if picked.len() == jobs_max || alone {
-                return;
+                return false;
             }
-            if self.jobs[index].suspect {
-                if !idle {
-                    continue;
-                }
-                if !picked.is_empty() {
-                    return;
-                }
+            if self.jobs[index].suspect && !idle {
+                continue;
+            }
+            if self.jobs[index].suspect && !picked.is_empty() {
+                return false; // P4: it waits for what comes before it, and nothing behind it overtakes it
             }
             picked.push(index);
         }
+        true
     }
 
     fn count(&self, queue: usize, state: State) -> u64 {
@@ -221,13 +220,7 @@ fn step(rig: &mut Rig, model: &mut Model, verb: &Verb) {
                 conflicts: 0,
             });
             let mut picked = Vec::new();
-            // A suspect job that waits for the jobs before it ends the claim, so that nothing overtakes it.
-            for queue in order {
-                model.pick(queue, *tasks, *jobs_max, *idle, &mut picked);
-                if *idle && claimed.suspects_wait && !picked.is_empty() {
-                    break;
-                }
-            }
+            let _ = order.iter().all(|queue| model.pick(*queue, *tasks, *jobs_max, *idle, &mut picked));
             let expected: Vec<JobId> = picked.iter().map(|index| model.jobs[*index].id).collect();
             let got: Vec<JobId> = claimed.jobs.iter().map(|job| job.record.id).collect();
             assert_eq!(got, expected);

@@ -46,13 +46,15 @@ pub(crate) struct Selection {
     pub(crate) alone: bool,
     /// A suspect job waits for a worker that is idle.
     pub(crate) suspects_wait: bool,
+    /// P4: the next job is suspect and waits until what comes before it is done, so that nothing behind it is taken.
+    is_ended: bool,
     /// Lanes in use that have no jobs.
     pub(crate) empty_lanes: Vec<Lane>,
 }
 
 impl Selection {
     fn is_full(&self, wanted: &Wanted) -> bool {
-        self.alone || self.jobs.len() >= wanted.jobs_max || self.bytes >= CLAIM_BYTES_MAX
+        self.alone || self.is_ended || self.jobs.len() >= wanted.jobs_max || self.bytes >= CLAIM_BYTES_MAX
     }
 }
 
@@ -109,6 +111,7 @@ fn merge(rows: &dyn Rows, mut cursors: Vec<Cursor>, wanted: &Wanted, selection: 
         if cursors[index].lane.suspect && !selection.jobs.is_empty() {
             // P4: a suspect job is claimed alone; what comes before it goes first.
             selection.suspects_wait = true;
+            selection.is_ended = true;
             return Ok(());
         }
         let bytes = cursors[index].take();
