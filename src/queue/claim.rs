@@ -209,6 +209,8 @@ pub(crate) fn check_queue_guard(rows: &dyn Rows, queue: &str, version: Version, 
         return Err(Error::of_conflict(Conflict { subject, read: Some(version), found: Some(head.version), by }));
     };
     let by = match find(rows, job)? {
+        // It was cancelled or moved: nobody has claimed since, so nobody has won.
+        _ if head.version == version => None,
         Some((Home::Ready, _)) => Some(head.by.clone()),
         _ => winner(rows, job, &head)?,
     };
