@@ -17,7 +17,7 @@ use crate::{
     },
     store::{
         apply::Context,
-        change::Outcome,
+        change::{BATCH_JOBS_MAX, Outcome},
         keys::{self, ById},
         view::inconsistent,
     },
@@ -63,12 +63,17 @@ pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome
     if job.attempts_max == 0 {
         return Err(Error::invalid("a job needs at least one attempt; max attempts is 0"));
     }
-    check_metadata(&job.metadata)?;
+    context.admit_bytes(check_metadata(&job.metadata)?)?;
     context.admit_payload(&format!("the arguments of \"{}\"", job.task), job.args.as_bytes().len())?;
     if let Some(existing) = holder_of_unique(context, job)? {
         return Ok(Outcome::Enqueued { job: existing, existing: true });
     }
 
+    if context.next_index as usize >= BATCH_JOBS_MAX {
+        return Err(Error::invalid(format!(
+            "the change enqueues more than {BATCH_JOBS_MAX} jobs; split it into smaller ones"
+        )));
+    }
     let id = context.next_place();
     let run_at = match job.when {
         When::Now => None,
@@ -135,7 +140,8 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn check_metadata(metadata: &[(String, String)]) -> Result<()> {
+/// How many bytes the metadata takes.
+fn check_metadata(metadata: &[(String, String)]) -> Result<usize> {
     let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
     if metadata.len() > METADATA_PAIRS_MAX || bytes > METADATA_BYTES_MAX {
         return Err(Error::invalid(format!(
@@ -143,5 +149,5 @@ fn check_metadata(metadata: &[(String, String)]) -> Result<()> {
             metadata.len()
         )));
     }
-    Ok(())
+    Ok(bytes)
 }
