@@ -91,7 +91,8 @@ impl Inner {
 
     /// Commits one change and waits for its answer.
     pub(crate) fn commit(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Applied> {
-        self.submit(guards, intents, job)?.wait(&self.site, self.patience)
+        let change = self.change(guards, intents, job)?;
+        self.writer()?.commit(change, self.patience)
     }
 
     /// Commits one change of one intent, and gives that one's outcome.
@@ -102,10 +103,15 @@ impl Inner {
 
     /// Hands a change in without waiting for its answer.
     pub(crate) fn submit(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Ticket> {
+        let change = self.change(guards, intents, job)?;
+        self.writer()?.submit(change)
+    }
+
+    fn change(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Change> {
         self.check_open()?;
         let id = ChangeId { client: self.client, number: self.next_number.fetch_add(1, Ordering::Relaxed) };
         let writer = Writer { label: self.label.clone(), job };
-        self.writer()?.submit(Change { id, writer, guards, intents })
+        Ok(Change { id, writer, guards, intents })
     }
 
     /// Does something under the writer's lock.

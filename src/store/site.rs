@@ -71,6 +71,14 @@ impl Site {
         self.files().map(|files| files.lock.take(purpose)).transpose()
     }
 
+    /// As [`Site::take_lock`], where it can be had at once; else nothing. For a store in memory it can.
+    pub(crate) fn try_take_lock(&self, purpose: &str) -> Result<Option<Option<WriterGuard<'_>>>> {
+        match self.files() {
+            None => Ok(Some(None)),
+            Some(files) => Ok(files.lock.try_take(purpose)?.map(Some)),
+        }
+    }
+
     /// A number that changes with every commit of any process.
     pub(crate) fn wakes(&self) -> u64 {
         match &self.place {
