@@ -2,8 +2,9 @@
 //! of them. A direct commit (W3): take the lock, apply, one durable write, bump `wakes`, give the lock back, answer.
 //!
 //! It has a thread, so that whoever waits for another process's lock can give up (W8): a change that was not yet sealed
-//! into a group is withdrawn and nothing of it was written; one that was is `Unknown`. A caller that is alone, and finds
-//! the lock free, commits on its own thread instead: two switches of threads cost as much as a third of a commit.
+//! into a group is withdrawn and nothing of it was written; one that was is `Unknown`. A caller that is alone, and
+//! finds the lock free, commits on its own thread instead: two switches of threads cost as much as a third of a
+//! commit.
 
 use std::{
     sync::{
@@ -18,6 +19,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
 use crate::{
     clock::Timestamp,
+    codec::hex,
     engine::{Basis, RowSet, Rows},
     error::{Error, ErrorKind, Result},
     local,
@@ -253,8 +255,9 @@ impl Desk {
         }
         let Ok(_turn) = self.turn.try_lock() else { return Err(Box::new(change)) };
         self.step(Step::BeforeLock);
-        match self.site.try_take_lock("commit") {
-            Ok(Some(_guard)) => Ok(self.commit_locked(vec![change]).pop().unwrap_or_else(|| Err(Error::closed()))),
+        let committed = self.site.try_locked("commit", || self.commit_locked(std::slice::from_ref(&change)).pop());
+        match committed {
+            Ok(Some(answer)) => Ok(answer.unwrap_or_else(|| Err(Error::closed()))),
             Ok(None) => Err(Box::new(change)),
             Err(error) => Ok(Err(error)),
         }
@@ -265,7 +268,9 @@ impl Desk {
         let guard = match self.site.take_lock("commit") {
             Ok(guard) => guard,
             Err(error) => {
-                group.iter().for_each(|pending| pending.answer(Err(error.for_each_caller())));
+                for pending in group {
+                    pending.answer(Err(error.for_each_caller()));
+                }
                 return;
             }
         };
@@ -274,7 +279,7 @@ impl Desk {
         self.last_group.store(sealed.len(), Ordering::Relaxed);
         let (callers, changes): (Vec<_>, Vec<_>) =
             sealed.into_iter().map(|pending| (pending.answer, pending.change)).unzip();
-        let answers = self.commit_locked(changes);
+        let answers = self.commit_locked(&changes);
         drop(guard);
         for (caller, answer) in callers.into_iter().zip(answers) {
             // Whoever has stopped waiting was told so by its own time limit.
@@ -283,10 +288,10 @@ impl Desk {
     }
 
     /// Commits changes as one group, under the writer's lock; an answer for each.
-    fn commit_locked(&self, changes: Vec<Change>) -> Vec<Result<Applied>> {
+    fn commit_locked(&self, changes: &[Change]) -> Vec<Result<Applied>> {
         self.step(Step::Locked);
         let mut verdicts = Vec::with_capacity(changes.len());
-        let written = self.apply_and_write(&changes, &mut verdicts);
+        let written = self.apply_and_write(changes, &mut verdicts);
         self.step(Step::Written);
         let Err(failure) = written else { return verdicts };
         // The group fails as one; who was refused, or had nothing to write, has its verdict all the same.
@@ -353,7 +358,7 @@ impl Pending {
 fn refuse_log_in_use(rows: &dyn Rows) -> Result<()> {
     match get_record(rows, keys::LOG)? {
         Some(LogRecord::InUse { log }) => {
-            let log: String = log.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
+            let log = hex(&log);
             Err(Error::unavailable(format!(
                 "changes are in log {log}, which this build does not read; use a newer casque"
             )))

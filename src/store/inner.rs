@@ -1,5 +1,5 @@
-//! One store as one process has it open: the site, its committer, and this process's presence. All handles of a store in
-//! a process share one of these.
+//! One store as one process has it open: the site, its committer, and this process's presence. All handles of a store
+//! in a process share one of these.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use crate::{
     clock::{monotonic, sleep},
     engine::{Rows, SnapshotError},
     error::{Error, ErrorKind, Result},
-    queue::id::JobId,
+    queue::{held, id::JobId, reclaim::Reclaim, record::JobRecord},
     store::{
         change::{Applied, Change, ChangeId, ClientId, Guard, Intent, Outcome},
         committer::{Committer, Ticket},
@@ -191,6 +191,7 @@ impl Inner {
 
     /// Ends this process's presence and closes the engine, under the writer's lock.
     pub(crate) fn close(&self, patience: Duration) -> Result<()> {
+        let given_back = self.give_back_all();
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
@@ -203,7 +204,32 @@ impl Inner {
             site.engine.close()
         });
         committer.stop();
-        closed?
+        closed?.and(given_back)
+    }
+
+    /// Gives back what this process still holds, uncharged, though handlers of it may still run.
+    fn give_back_all(&self) -> Result<()> {
+        if self.check_open().is_err() {
+            return Ok(());
+        }
+        let Some(session) = self.session_if_begun() else { return Ok(()) };
+        session.stop_beating();
+        let held_here = |job: &JobRecord| job.lease.as_ref().is_some_and(|lease| lease.session == session.id);
+        if !held(self.rows()?.as_ref())?.iter().any(held_here) {
+            return Ok(());
+        }
+        let beat = match self.site.files() {
+            Some(files) => crate::local::look(&files.folder, session.id)?.map(|seen| seen.beat),
+            None => None,
+        };
+        let mut reclaim = Reclaim::of_all(session.id, beat);
+        while let Outcome::Reclaimed(done) = self.perform(Intent::Reclaim(reclaim.clone()))? {
+            match done.next {
+                Some(next) => reclaim.after = Some(next),
+                None => break,
+            }
+        }
+        Ok(())
     }
 }
 

@@ -71,11 +71,11 @@ impl Site {
         self.files().map(|files| files.lock.take(purpose)).transpose()
     }
 
-    /// As [`Site::take_lock`], where it can be had at once; else nothing. For a store in memory it can.
-    pub(crate) fn try_take_lock(&self, purpose: &str) -> Result<Option<Option<WriterGuard<'_>>>> {
+    /// Does something under the writer's lock, where that can be had at once; else nothing.
+    pub(crate) fn try_locked<T>(&self, purpose: &str, work: impl FnOnce() -> T) -> Result<Option<T>> {
         match self.files() {
-            None => Ok(Some(None)),
-            Some(files) => Ok(files.lock.try_take(purpose)?.map(Some)),
+            None => Ok(Some(work())),
+            Some(files) => Ok(files.lock.try_take(purpose)?.map(|_guard| work())),
         }
     }
 
