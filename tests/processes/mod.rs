@@ -98,15 +98,13 @@ impl Actor {
         }
     }
 
-    /// The next line, if the actor says one before it ends.
-    pub fn next_line(&mut self) -> Option<String> {
-        if !self.unread.is_empty() {
-            return Some(self.unread.remove(0));
-        }
-        match self.inbox.recv_timeout(DEADLINE) {
-            Ok(line) => Some(line),
-            Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("{} says nothing any more", self.name),
+    /// The next line, if there is one within this time: `Some(None)` says that there will be no more.
+    #[allow(clippy::option_option, reason = "not yet, and never")]
+    pub fn line_within(&mut self, patience: Duration) -> Option<Option<String>> {
+        match self.inbox.recv_timeout(patience) {
+            Ok(line) => Some(Some(line)),
+            Err(RecvTimeoutError::Disconnected) => Some(None),
+            Err(RecvTimeoutError::Timeout) => None,
         }
     }
 
