@@ -71,6 +71,14 @@ impl Site {
         self.files().map(|files| files.lock.take(purpose)).transpose()
     }
 
+    /// Does something under the writer's lock, where that can be had at once; else nothing.
+    pub(crate) fn try_locked<T>(&self, purpose: &str, work: impl FnOnce() -> T) -> Result<Option<T>> {
+        match self.files() {
+            None => Ok(Some(work())),
+            Some(files) => Ok(files.lock.try_take(purpose)?.map(|_guard| work())),
+        }
+    }
+
     /// A number that changes with every commit of any process.
     pub(crate) fn wakes(&self) -> u64 {
         match &self.place {
