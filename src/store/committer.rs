@@ -291,7 +291,15 @@ impl Desk {
     fn commit_locked(&self, changes: &[Change]) -> Vec<Result<Applied>> {
         self.step(Step::Locked);
         let mut verdicts = Vec::with_capacity(changes.len());
-        let written = self.apply_and_write(changes, &mut verdicts);
+        let mut written = self.apply_and_write(changes, &mut verdicts);
+        if is_basis_changed(&written) {
+            // A writer died between its commit and the mark that lets others read it: the engine has found it now.
+            verdicts.clear();
+            written = self.apply_and_write(changes, &mut verdicts);
+        }
+        if is_basis_changed(&written) {
+            written = written.map_err(|error| Error::unavailable(error.full_message()));
+        }
         self.step(Step::Written);
         let Err(failure) = written else { return verdicts };
         // The group fails as one; who was refused, or had nothing to write, has its verdict all the same.
@@ -340,6 +348,10 @@ impl Desk {
             hook(step);
         }
     }
+}
+
+fn is_basis_changed(written: &Result<()>) -> bool {
+    written.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict)
 }
 
 impl Pending {
