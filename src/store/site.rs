@@ -8,7 +8,7 @@ use std::{
 use crate::{
     engine::Engine,
     error::{Error, Result},
-    local::{Folder, Wakes, WriterGuard, WriterLock},
+    local::{self, Folder, Wakes, WriterGuard, WriterLock},
 };
 
 pub(crate) struct Site {
@@ -29,6 +29,11 @@ pub(crate) struct Files {
     pub(crate) folder: Folder,
     pub(crate) lock: WriterLock,
     pub(crate) wakes: Wakes,
+}
+
+/// A turn, until this is dropped or the process dies.
+pub(crate) struct Turn {
+    _file: Option<std::fs::File>,
 }
 
 impl Files {
@@ -76,6 +81,20 @@ impl Site {
         match self.files() {
             None => Ok(Some(work())),
             Some(files) => Ok(files.lock.try_take(purpose)?.map(|_guard| work())),
+        }
+    }
+
+    /// Takes a turn that one process at a time may have; nothing where another has it.
+    pub(crate) fn try_turn(&self, name: &str) -> Option<Turn> {
+        match self.files() {
+            None => Some(Turn { _file: None }),
+            Some(files) => match local::try_turn(&files.folder, name) {
+                Ok(file) => file.map(|file| Turn { _file: Some(file) }),
+                Err(error) => {
+                    self.note_trouble(&error);
+                    None
+                }
+            },
         }
     }
 
