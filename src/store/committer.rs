@@ -58,8 +58,8 @@ pub enum Step {
 /// What is called at each [`Step`].
 pub(crate) type StepHook = Arc<dyn Fn(Step) + Send + Sync>;
 
-/// What is done under the writer's lock.
-type Section = Box<dyn FnOnce(&Site) + Send>;
+/// What is done under the writer's lock; or without it, where that can't be had, to say so.
+type Section = Box<dyn FnOnce(Result<&Site>) + Send>;
 
 enum Work {
     Change(Box<Pending>),
@@ -142,12 +142,12 @@ impl Committer {
         let (answer, receiver) = bounded(1);
         let section: Section = Box::new(move |site| {
             // Nobody may be waiting any more; then the answer is of no use.
-            let _ = answer.send(work(site));
+            let _ = answer.send(site.map(work));
         });
         self.send(Work::Section { purpose, work: section })?;
-        receiver.recv_timeout(patience).map_err(|error| match error {
-            RecvTimeoutError::Timeout => out_of_patience(site, ErrorKind::Unavailable, purpose),
-            RecvTimeoutError::Disconnected => Error::closed(),
+        receiver.recv_timeout(patience).unwrap_or_else(|error| match error {
+            RecvTimeoutError::Timeout => Err(out_of_patience(site, ErrorKind::Unavailable, purpose)),
+            RecvTimeoutError::Disconnected => Err(Error::closed()),
         })
     }
 
@@ -242,9 +242,8 @@ impl Desk {
     fn run_section(&self, purpose: &str, work: Section) {
         let _turn = self.take_turn();
         match self.site.take_lock(purpose) {
-            Ok(_guard) => work(&self.site),
-            // Without the lock nothing may be done; dropping the work tells whoever waits.
-            Err(error) => self.site.note_trouble(&error),
+            Ok(_guard) => work(Ok(&self.site)),
+            Err(error) => work(Err(error)),
         }
     }
 
