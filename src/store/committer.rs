@@ -29,7 +29,7 @@ use crate::{
         conflict::Version,
         keys,
         object::{LogRecord, StoreRecord},
-        site::Site,
+        site::{Files, Site},
         view::{Overlay, get_record},
     },
 };
@@ -146,7 +146,7 @@ impl Committer {
         });
         self.send(Work::Section { purpose, work: section })?;
         receiver.recv_timeout(patience).unwrap_or_else(|error| match error {
-            RecvTimeoutError::Timeout => Err(out_of_patience(site, ErrorKind::Unavailable, purpose)),
+            RecvTimeoutError::Timeout => Err(out_of_patience(site.files(), ErrorKind::Unavailable, purpose)),
             RecvTimeoutError::Disconnected => Err(Error::closed()),
         })
     }
@@ -182,20 +182,20 @@ impl Ticket {
                 let withdrawn =
                     self.seal.compare_exchange(WAITING, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire).is_ok();
                 if withdrawn {
-                    return Err(out_of_patience(site, ErrorKind::Unavailable, &format!("change {}", self.id)));
+                    return Err(out_of_patience(site.files(), ErrorKind::Unavailable, &format!("change {}", self.id)));
                 }
                 // It was sealed in this very moment, or the write is slow: the answer may be there already.
-                self.answer
-                    .try_recv()
-                    .unwrap_or_else(|_| Err(out_of_patience(site, ErrorKind::Unknown, &format!("change {}", self.id))))
+                self.answer.try_recv().unwrap_or_else(|_| {
+                    Err(out_of_patience(site.files(), ErrorKind::Unknown, &format!("change {}", self.id)))
+                })
             }
         }
     }
 }
 
 /// W8: names who holds the writer's lock, and whether that process is stopped.
-fn out_of_patience(site: &Site, kind: ErrorKind, what: &str) -> Error {
-    let holder = match site.files().and_then(|files| files.lock.holder()) {
+pub(crate) fn out_of_patience(files: Option<&Files>, kind: ErrorKind, what: &str) -> Error {
+    let holder = match files.and_then(|files| files.lock.holder()) {
         Some(holder) => {
             let state = if local::is_stopped(holder.pid) { " (it is stopped: continue or kill it)" } else { "" };
             format!("process {} ({}) holds the writer's lock to {}{state}", holder.pid, holder.label, holder.purpose)
