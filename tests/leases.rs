@@ -3,7 +3,11 @@
 
 mod processes;
 
-use std::{thread, time::Duration};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
 use casque::{Job, JobFilter, JobId, JobRequest, Registry, State, Step, Store, StoreOptions, TaskError, Worker};
 use processes::{
@@ -30,13 +34,13 @@ fn worker() {
     }
     if hold_settlements {
         // The first commit is the claim; what comes after it never gets to the lock.
-        let commits = std::sync::atomic::AtomicUsize::new(0);
-        options = options.step_hook(move |step| {
-            if step == Step::BeforeLock && commits.fetch_add(1, std::sync::atomic::Ordering::SeqCst) > 0 {
-                loop {
-                    thread::park();
-                }
-            }
+        let has_claimed = AtomicBool::new(false);
+        options = options.step_hook(move |step| match step {
+            Step::Written => has_claimed.store(true, Ordering::SeqCst),
+            Step::BeforeLock if has_claimed.load(Ordering::SeqCst) => loop {
+                thread::park();
+            },
+            _ => {}
         });
     }
     let store = options.open(path_here("app.redb")).unwrap();
