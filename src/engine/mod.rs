@@ -46,7 +46,8 @@ pub(crate) trait Engine: Send + Sync {
     /// presume it: the engine's own compare-and-swap, so that what was computed from one state never lands on another.
     ///
     /// # Errors
-    /// `Unavailable` where the basis is another; nothing was written.
+    /// `Conflict` where the basis is another; nothing was written. A writer that died in the last instant of its commit
+    /// may have left one that [`Engine::latest`] did not show yet, and shows from then on.
     /// `Unknown` when the rows may or may not be there: [`Engine::recover`], then read to find out. Any other kind
     /// says that nothing was written.
     fn write(&self, basis: Option<&Basis>, rows: &RowSet) -> Result<()>;
@@ -66,7 +67,8 @@ pub(crate) trait Engine: Send + Sync {
 
 /// The error of a write whose basis is not what it presumed.
 pub(crate) fn basis_changed() -> crate::error::Error {
-    crate::error::Error::unavailable(
+    crate::error::Error::new(
+        crate::error::ErrorKind::Conflict,
         "the store was changed by someone who does not hold its lock; nothing was written, retry",
     )
 }
