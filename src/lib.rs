@@ -48,6 +48,9 @@ mod task;
 mod worker;
 
 mod check;
+
+#[cfg(feature = "cli")]
+pub mod cli;
 mod sessions;
 
 #[doc(hidden)]
@@ -73,5 +76,7 @@ pub use store::{
     snapshot::{Object, Snapshot},
     transaction::Transaction,
 };
+#[cfg(feature = "exec")]
+pub use task::exec::{Exec, ExecOutput};
 pub use task::{Job, Registry, Task, TaskError};
 pub use worker::{Event, Report, StopHandle, Worker};
