@@ -11,15 +11,15 @@ use super::{
 /// Check that the store is sound
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Checks the file and every invariant that can be read off its rows, and prints each finding: exit code 6 if there are
-any. Others wait while the file is checked.
+Checks the file and every invariant that can be read off its rows, and prints each
+finding: exit code 6 if there are any. Others wait while the file is checked.
 
 Example:
   casque check")]
 pub(super) struct Check {}
 
 impl Check {
-    pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
+    pub(super) fn run(context: &Context, out: &mut Output) -> Result<(), Failure> {
         let store = context.write()?;
         let findings = store.check()?;
         for finding in &findings {

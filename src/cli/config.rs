@@ -21,7 +21,8 @@ use crate::{
 /// The store's settings
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Settings are the store's, for all its processes. Durations are written as 30s or 24h, sizes as 64KiB or 1MiB.
+Settings are the store's, for all its processes. Durations are written as 30s or 24h,
+sizes as 64KiB or 1MiB.
 
 Examples:
   casque config

@@ -34,22 +34,6 @@ impl Context {
         Self { program, globals, tasks, known }
     }
 
-    /// Troubles that no caller waits for go to stderr; `CASQUE_LOG` chooses what else does.
-    pub(super) fn init_tracing(&self) {
-        use tracing_subscriber::EnvFilter;
-
-        // What a worker tells is printed by the command itself.
-        let filter =
-            EnvFilter::try_from_env("CASQUE_LOG").unwrap_or_else(|_| EnvFilter::new("casque=warn,casque::worker=off"));
-        // A binary that has a subscriber of its own keeps it.
-        let _ = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .with_ansi(std::io::stderr().is_terminal())
-            .without_time()
-            .try_init();
-    }
-
     /// Says something that is no data.
     pub(super) fn say(&self, text: impl std::fmt::Display) {
         eprintln!("{}: {text}", self.program);
@@ -75,20 +59,20 @@ impl Context {
 
     /// Opens the store to write to it, and makes it if there is none.
     pub(super) fn create(&self) -> Result<Store, Failure> {
-        self.options().open(self.path()).map_err(|error| Failure::of_opening(&error))
+        StoreOptions::new().open(self.path()).map_err(|error| Failure::of_opening(&error))
     }
 
     /// Opens the store to write to it.
     pub(super) fn write(&self) -> Result<Store, Failure> {
         self.check_there()?;
-        self.options().create(false).open(self.path()).map_err(|error| Failure::of_opening(&error))
+        StoreOptions::new().create(false).open(self.path()).map_err(|error| Failure::of_opening(&error))
     }
 
     /// Reads from the store, without a lock or a trace; where the last writer died, it is recovered and read again, so
     /// `body` may be called twice.
     pub(super) fn read<T>(&self, mut body: impl FnMut(&Store) -> Result<T, Failure>) -> Result<T, Failure> {
         self.check_there()?;
-        let reading = self.options().create(false).read_only();
+        let reading = StoreOptions::new().create(false).read_only();
         let read = match reading.open(self.path()) {
             Ok(store) => body(&store),
             Err(error) => Err(Failure::of_opening(&error)),
@@ -110,10 +94,6 @@ impl Context {
                 "there is no store at {path}; name another with --store or CASQUE_STORE, or enqueue a job to make one"
             ),
         ))
-    }
-
-    fn options(&self) -> StoreOptions {
-        StoreOptions::new()
     }
 
     /// A job's arguments as JSON, where their type is known.
@@ -140,6 +120,22 @@ impl Context {
     pub(super) fn args_version(&self, task: &str) -> u32 {
         self.known.version(task)
     }
+}
+
+/// Troubles that no caller waits for go to stderr; `CASQUE_LOG` chooses what else does.
+pub(super) fn init_tracing() {
+    use tracing_subscriber::EnvFilter;
+
+    // What a worker tells is printed by the command itself.
+    let filter =
+        EnvFilter::try_from_env("CASQUE_LOG").unwrap_or_else(|_| EnvFilter::new("casque=warn,casque::worker=off"));
+    // A binary that has a subscriber of its own keeps it.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
+        .try_init();
 }
 
 /// What this program is called.

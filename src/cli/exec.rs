@@ -22,7 +22,8 @@ use crate::{
 #[command(
     override_usage = "casque exec [OPTIONS] -- COMMAND [ARG]...",
     after_help = "\
-Prints the id of the job. Workers run it only with --allow-exec; its result has exit_code, stdout and stderr.
+Prints the id of the job. Workers run it only with --allow-exec; its result has exit_code,
+stdout and stderr.
 
 Example:
   casque exec --max-attempts 3 -- ffmpeg -i in.mov out.mp4"

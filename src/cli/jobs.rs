@@ -1,6 +1,6 @@
 //! A job as it is printed: the fields that scripts rely on, and a page for people.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map::Entry};
 
 use serde::Serialize;
 
@@ -107,11 +107,13 @@ impl Begun {
         token: Token,
     ) -> Result<Option<Timestamp>, Failure> {
         let Some(files) = store.inner.site.files() else { return Ok(None) };
-        if !self.notes.contains_key(&session) {
-            let notes = local::look(&files.folder, session)?.map(|seen| seen.notes).unwrap_or_default();
-            self.notes.insert(session, notes);
-        }
-        let notes = self.notes.get(&session).map(Vec::as_slice).unwrap_or_default();
+        let notes = match self.notes.entry(session) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                let seen = local::look(&files.folder, session)?;
+                unknown.insert(seen.map(|seen| seen.notes).unwrap_or_default())
+            }
+        };
         let note = notes.iter().find(|note| note.job == job && note.token == token);
         Ok(note.map(|note| Timestamp::from_millis(note.started_ms)))
     }

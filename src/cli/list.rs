@@ -23,8 +23,8 @@ const ARGS_LETTERS: usize = 40;
 /// List jobs
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Jobs come in the order of their ids, a requeued one where it stands in its queue. For the next page, give the last id
-to --after.
+Jobs come in the order of their ids, a requeued one where it stands in its queue. For the
+next page, give the last id to --after.
 
 Example:
   casque list --queue media --state dead --limit 20")]

@@ -76,20 +76,23 @@ struct Cli {
     command: Command,
 }
 
+/// What stands over the global arguments in the help of a command.
+const GLOBAL: &str = "Options of all commands";
+
 /// What every command takes.
 #[derive(Debug, Args)]
 struct Globals {
     /// The store's file
-    #[arg(long, global = true, env = "CASQUE_STORE", value_name = "PATH", default_value = "casque.redb")]
+    #[arg(long, global = true, help_heading = GLOBAL, env = "CASQUE_STORE", value_name = "PATH", default_value = "casque.redb")]
     store: PathBuf,
     /// The queue, where a command is about one [default: default]
-    #[arg(long, global = true, value_name = "Q")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "Q")]
     queue: Vec<String>,
     /// Print one JSON object per line
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
     /// Tell more on stderr
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    #[arg(short, long, global = true, help_heading = GLOBAL, action = ArgAction::Count)]
     verbose: u8,
 }
 
@@ -124,9 +127,9 @@ impl Command {
             Self::Show(command) => command.run(context, out),
             Self::Wait(command) => command.run(context, out),
             Self::List(command) => command.run(context, out),
-            Self::Stats(command) => command.run(context, out),
-            Self::Queues(command) => command.run(context, out),
-            Self::Sessions(command) => command.run(context, out),
+            Self::Stats(_) => stats::Stats::run(context, out),
+            Self::Queues(_) => queues::Queues::run(context, out),
+            Self::Sessions(_) => sessions::Sessions::run(context, out),
             Self::Cancel(command) => command.run(context, out),
             Self::Retry(command) => command.run(context, out),
             Self::Release(command) => command.run(context, out),
@@ -135,7 +138,7 @@ impl Command {
             Self::Resume(command) => command.run(context, out),
             Self::Config(command) => command.run(context, out),
             Self::Root(command) => command.run(context, out),
-            Self::Check(command) => command.run(context, out),
+            Self::Check(_) => check::Check::run(context, out),
         }
     }
 }
@@ -147,7 +150,7 @@ fn run_with(args: Vec<OsString>, registry: Registry) -> Exit {
         Err(error) => return exit::of_usage(&program, &error),
     };
     let context = Context::new(program, cli.globals, registry);
-    context.init_tracing();
+    context::init_tracing();
     let mut out = Output::new(context.globals.json);
     let done = cli.command.run(&context, &mut out);
     // What a failed command has found so far is printed too.

@@ -4,12 +4,11 @@
 pub(super) const TEMPLATE: &str = "\
 {about}
 
-{usage-heading} {usage}
-
-{after-help}
+{usage-heading} {usage}{after-help}
 
 Options:
-{options}";
+{options}
+";
 
 pub(super) const GROUPS: &str = "\
 Jobs:
@@ -39,8 +38,8 @@ The store:
   check     Check that the store is sound
 
 `casque help COMMAND` tells more, with an example. Data goes to stdout, all else to stderr.
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 conflict or lost lease, 5 store unavailable,
-6 store damaged, 7 timed out.";
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 conflict or lost lease,
+5 store unavailable, 6 store damaged, 7 timed out.";
 
 #[cfg(test)]
 mod tests {

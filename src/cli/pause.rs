@@ -8,7 +8,8 @@ use crate::queue::enqueue::check_name;
 /// Keep a queue's jobs from being claimed
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What runs is not interrupted. A queue stays paused, also over restarts, until it is resumed; it need not exist yet.
+What runs is not interrupted. A queue stays paused, also over restarts, until it is
+resumed; it need not exist yet.
 
 Example:
   casque pause media")]

@@ -12,8 +12,8 @@ use crate::{
 /// The queues, and how long their oldest job has waited
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Live jobs are those that have not ended; kept ones have, and are still there. The oldest is the first of the ready jobs
-in the order of their places, whatever their priorities.
+Live jobs are those that have not ended; kept ones have, and are still there. The oldest
+is the first of the ready jobs in the order of their places, whatever their priorities.
 
 Example:
   casque queues")]
@@ -29,7 +29,7 @@ struct Line {
 }
 
 impl Queues {
-    pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
+    pub(super) fn run(context: &Context, out: &mut Output) -> Result<(), Failure> {
         let only = context.queue_if_named()?;
         let lines = context.read(|store| {
             let mut lines = Vec::new();

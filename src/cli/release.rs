@@ -13,7 +13,8 @@ use crate::queue::id::JobId;
 /// Take jobs from whoever holds them, and put them back
 #[derive(Debug, Args)]
 #[command(after_help = "\
-They go to the front of their queue, uncharged. What their handlers bring is refused from then on.
+They go to the front of their queue, uncharged. What their handlers bring is refused from
+then on.
 
 Example:
   casque release 1042")]

@@ -137,42 +137,38 @@ fn ls(context: &Context, out: &mut Output, prefix: &str) -> Result<(), Failure> 
 
 impl WatchArgs {
     fn run(&self, context: &Context, out: &mut Output) -> Result<(), Failure> {
-        let mut known = self.from.map(|version| (version > 0).then_some(Version(version)));
-        let mut left = self.count.unwrap_or(u64::MAX);
-        while left > 0 {
-            let object = self.next(context, &mut known)?;
+        let mut known = match self.from {
+            Some(version) => (version > 0).then_some(Version(version)),
+            None => {
+                let object = context.read(|store| Ok(store.snapshot()?.object_json(&self.key)?))?;
+                object.map(|object| object.version)
+            }
+        };
+        for _ in 0..self.count.unwrap_or(u64::MAX) {
+            let object = self.next(context, known)?;
+            known = object.as_ref().map(|object| object.version);
             let text = object.as_ref().map_or("removed".to_owned(), |object| object.value.to_string());
             out.either(&line(&self.key, object.as_ref()), text)?;
             // Each change is to be seen when it happens.
             out.flush()?;
-            left -= 1;
         }
         Ok(())
     }
 
-    /// What is there after the next change, which is known from then on.
-    fn next(&self, context: &Context, known: &mut Option<Option<Version>>) -> Result<Option<Object<Value>>, Failure> {
+    /// What is there when the object has another version than the one known.
+    fn next(&self, context: &Context, known: Option<Version>) -> Result<Option<Object<Value>>, Failure> {
         let deadline = monotonic() + self.timeout.unwrap_or(DURATION_MAX);
         context.read(|store| {
-            let from = match *known {
-                Some(from) => from,
-                None => store.snapshot()?.object_json(&self.key)?.map(|object| object.version),
-            };
-            *known = Some(from);
             loop {
                 let rest = deadline.saturating_duration_since(monotonic());
-                match watch(store, &self.key, from, rest.min(LOOK), |snapshot| snapshot.object_json(&self.key)) {
-                    Ok(object) => {
-                        *known = Some(object.as_ref().map(|object| object.version));
-                        return Ok(object);
-                    }
+                match watch(store, &self.key, known, rest.min(LOOK), |snapshot| snapshot.object_json(&self.key)) {
                     Err(error) if error.kind() == ErrorKind::TimedOut && rest > LOOK => {}
                     Err(error) if error.kind() == ErrorKind::TimedOut => {
                         let waited = self.timeout.unwrap_or(DURATION_MAX);
                         let message = format!("\"{}\" has not changed in {waited:?}", self.key);
                         return Err(Failure::new(Exit::TimedOut, message));
                     }
-                    Err(error) => return Err(error.into()),
+                    changed => return Ok(changed?),
                 }
             }
         })

@@ -9,7 +9,8 @@ use crate::{clock::Timestamp, sessions::SessionInfo};
 /// The processes that work on the store
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A process is present from its first claim to its end. One that died shows until another has taken its jobs back.
+A process is present from its first claim to its end. One that died shows until another
+has taken its jobs back.
 
 Example:
   casque sessions")]
@@ -30,7 +31,7 @@ struct Line {
 }
 
 impl Sessions {
-    pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
+    pub(super) fn run(context: &Context, out: &mut Output) -> Result<(), Failure> {
         let sessions = context.read(|store| Ok(store.sessions()?))?;
         if out.json {
             return sessions.into_iter().try_for_each(|session| out.object(&line(session)));

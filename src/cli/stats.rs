@@ -9,8 +9,8 @@ use crate::queue::QueueStats;
 /// The queues in numbers, and the store's figures
 #[derive(Debug, Args)]
 #[command(after_help = "\
-One line per queue: its jobs in each state (completed counts all that ever were), and hijacks, the claims that lost a
-job to another. Then one line of the store.
+One line per queue: its jobs in each state (completed counts all that ever were), and
+hijacks, the claims that lost a job to another. Then one line of the store.
 
 Example:
   casque stats --json")]
@@ -57,7 +57,7 @@ struct StoreLine {
 }
 
 impl Stats {
-    pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
+    pub(super) fn run(context: &Context, out: &mut Output) -> Result<(), Failure> {
         let only = context.queue_if_named()?;
         let (queues, store) = context.read(|store| {
             let mut queues = store.queues()?;

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// The longest duration that is taken: a hundred years, so that no clock overflows.
-pub(super) const DURATION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+pub(super) const DURATION_MAX: Duration = Duration::from_hours(100 * 365 * 24);
 
 /// Units of time in milliseconds, the longest first.
 const TIMES: [(&str, u64); 6] =
@@ -87,7 +87,8 @@ pub(super) fn format_duration(millis: u64) -> String {
     // Weeks are read and not written: nobody thinks of 30 days as 4w2d.
     for (unit, factor) in TIMES.iter().skip(1) {
         if rest >= *factor {
-            text.push_str(&format!("{}{unit}", rest / factor));
+            text.push_str(&(rest / factor).to_string());
+            text.push_str(unit);
             rest %= factor;
         }
     }

@@ -23,8 +23,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Wait until a job has ended, and print its result
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exit codes: 0 completed, 1 dead or cancelled, 3 never was, 7 not ended in time. A job that was completed and not kept
-has no result to print; one that was pruned can't be told from it.
+Exit codes: 0 completed, 1 dead or cancelled, 3 never was, 7 not ended in time. A job that
+was completed and not kept has no result to print; one that was pruned can't be told from
+it.
 
 Example:
   casque wait 1042 --timeout 30s")]
@@ -49,7 +50,7 @@ impl Wait {
             }
         })?;
         match ended {
-            Ok(Some(job)) => self.print(context, out, &job),
+            Ok(Some(job)) => print(context, out, &job),
             Ok(None) if out.json => {
                 out.object(&serde_json::json!({ "id": self.id.to_string(), "state": "gone", "result": null }))
             }
@@ -64,17 +65,17 @@ impl Wait {
             Err(error) => Err(error.into()),
         }
     }
+}
 
-    fn print(&self, context: &Context, out: &mut Output, job: &JobInfo) -> Result<(), Failure> {
-        if out.json {
-            out.object(&JobLine::new(context, job))?;
-        } else if let Some(result) = &job.result {
-            out.line(result.to_json())?;
-        }
-        if job.state == State::Completed {
-            return Ok(());
-        }
-        let why = job.errors.last().map(|error| format!(": {}", error.message)).unwrap_or_default();
-        Err(Failure::new(Exit::Failed, format!("job {} is {}{why}", job.id, job.state)))
+fn print(context: &Context, out: &mut Output, job: &JobInfo) -> Result<(), Failure> {
+    if out.json {
+        out.object(&JobLine::new(context, job))?;
+    } else if let Some(result) = &job.result {
+        out.line(result.to_json())?;
     }
+    if job.state == State::Completed {
+        return Ok(());
+    }
+    let why = job.errors.last().map(|error| format!(": {}", error.message)).unwrap_or_default();
+    Err(Failure::new(Exit::Failed, format!("job {} is {}{why}", job.id, job.state)))
 }

@@ -29,9 +29,11 @@ const HINT_EVERY: Duration = Duration::from_secs(1);
 
 /// Run the jobs of queues
 #[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(after_help = "\
-SIGINT (Ctrl-C) and SIGTERM stop it gently: it finishes what it has begun, and gives the rest back. A second one stops it
-at once: what runs is given back uncharged, but for commands, which end by themselves first.
+SIGINT (Ctrl-C) and SIGTERM stop it gently: it finishes what it has begun, and gives the
+rest back. A second one stops it at once: what runs is given back uncharged, but for
+commands, which end by themselves first.
 
 Example:
   casque work --queue media --queue default --concurrency 4 --allow-exec")]
@@ -87,10 +89,10 @@ impl Work {
         let hints = Hints { store: store.clone(), queues: queues.clone(), tasks: tasks.clone() };
         let signals = stop_on_signals(&context.program, &stop)?;
         let hinting = hints.start(&context.program)?;
-        let worked = worker(&store).run();
+        let ended = worker(&store).run();
         signals.close();
         drop(hinting);
-        let report = worked?;
+        let report = ended?;
         let not_run_here = hints.not_run_here()?;
         // Handlers that were given up on may still have handles of the store: it is left in order all the same.
         if let Err(error) = store.close() {
@@ -215,7 +217,7 @@ impl Hints {
     fn say(&self, program: &str, said: &mut BTreeSet<String>) -> Result<()> {
         for task in self.not_run_here()? {
             if said.insert(task.clone()) {
-                eprintln!("{program}: jobs of {} wait, and stay", why_not(&task));
+                eprintln!("{program}: jobs of {} are left alone", not_run(&task));
             }
         }
         Ok(())
@@ -239,11 +241,11 @@ impl Hints {
     }
 }
 
-fn why_not(task: &str) -> String {
+fn not_run(task: &str) -> String {
     if task == Exec::ID {
-        return "the task \"exec\", which runs commands and needs --allow-exec,".to_owned();
+        return "task \"exec\", which needs --allow-exec,".to_owned();
     }
-    format!("the task \"{task}\", which is unknown here and needs the program that has it,")
+    format!("task \"{task}\", which is unknown here,")
 }
 
 fn print(out: &mut Output, report: &Report, not_run_here: &BTreeSet<String>) -> Result<(), Failure> {
@@ -256,5 +258,5 @@ fn print(out: &mut Output, report: &Report, not_run_here: &BTreeSet<String>) -> 
         "completed {completed}, failed {failed}, given back {given_back}, leases lost {leases_lost}, hijacks {hijacks}"
     ))?;
     print_queues(out, &report.left)?;
-    not_run_here.iter().try_for_each(|task| out.line(format!("left: jobs of {}", why_not(task).trim_end_matches(','))))
+    not_run_here.iter().try_for_each(|task| out.line(format!("jobs of {} are left alone", not_run(task))))
 }

@@ -74,8 +74,9 @@ impl Task for Exec {
         let child = start(&mut command, lock);
         // The command holds this process's copy of the lock, which is to be the child's alone.
         drop(command);
-        let ended =
-            child.map_err(|error| self.not_started(error)).and_then(|child| finish(child, limit.min(OUTPUT_BYTES_MAX)));
+        let ended = child
+            .map_err(|error| self.not_started(&error))
+            .and_then(|child| finish(child, limit.min(OUTPUT_BYTES_MAX)));
         if let Some(folder) = folder {
             forget_lock(folder, job)?;
         }
@@ -108,7 +109,7 @@ impl Exec {
     }
 
     /// What can't be started now won't start later either, unless the system lacks something.
-    fn not_started(&self, error: io::Error) -> TaskError {
+    fn not_started(&self, error: &io::Error) -> TaskError {
         let program = self.command.first().map_or("", String::as_str);
         if let Some(cwd) = self.cwd.as_deref().filter(|cwd| !Path::is_dir(cwd)) {
             return TaskError::fatal(format!(
