@@ -10,6 +10,7 @@ use super::{
     enqueue::stdin_text,
     exit::{Exit, Failure},
     output::Output,
+    submit::payload_max_of_new_stores,
     table::{Table, brief},
     units::{DURATION_MAX, parse_duration},
 };
@@ -108,6 +109,11 @@ fn put(context: &Context, out: &mut Output, key: &str, value: String) -> Result<
     let text = if value == "-" { stdin_text("the value")? } else { value };
     let payload = Payload::from_json_text(&text)
         .map_err(|error| Failure::from(error).about(&format!("the value of \"{key}\"")))?;
+    let bytes = payload.as_bytes().len() as u64;
+    if !context.path().exists() && bytes > payload_max_of_new_stores() {
+        let message = format!("the value of \"{key}\" takes {bytes} bytes; a new store allows at most");
+        return Err(Failure::usage(format!("{message} {}", payload_max_of_new_stores())));
+    }
     let store = context.create()?;
     let ((), version) = transaction::run(&store, None, |tx| tx.put_payload(key, payload.clone()))?;
     out.either(&serde_json::json!({ "key": key, "version": version.0 }), format!("{key} is at version {version}"))
@@ -137,12 +143,11 @@ fn ls(context: &Context, out: &mut Output, prefix: &str) -> Result<(), Failure> 
 
 impl WatchArgs {
     fn run(&self, context: &Context, out: &mut Output) -> Result<(), Failure> {
-        let mut known = match self.from {
-            Some(version) => (version > 0).then_some(Version(version)),
-            None => {
-                let object = context.read(|store| Ok(store.snapshot()?.object_json(&self.key)?))?;
-                object.map(|object| object.version)
-            }
+        let mut known = if let Some(version) = self.from {
+            (version > 0).then_some(Version(version))
+        } else {
+            let object = context.read(|store| Ok(store.snapshot()?.object_json(&self.key)?))?;
+            object.map(|object| object.version)
         };
         for _ in 0..self.count.unwrap_or(u64::MAX) {
             let object = self.next(context, known)?;

@@ -30,10 +30,14 @@ pub(super) fn checked(context: &Context, queue: &str, request: JobRequest) -> Re
 /// Opens the store for a job, making it unless the job is too large for a new one.
 pub(super) fn open_for(context: &Context, job: &NewJob) -> Result<Store, Failure> {
     if !context.path().exists() {
-        let default = SETTINGS.iter().find(|setting| setting.name == "payload-max").map(|setting| setting.default);
-        check_payload(job, default.unwrap_or(u64::MAX))?;
+        check_payload(job, payload_max_of_new_stores())?;
     }
     context.create()
+}
+
+/// The limit of arguments, results and values in a store whose settings are as they come.
+pub(super) fn payload_max_of_new_stores() -> u64 {
+    SETTINGS.iter().find(|setting| setting.name == "payload-max").map_or(u64::MAX, |setting| setting.default)
 }
 
 /// # Errors
@@ -44,7 +48,7 @@ pub(super) fn check_payload(job: &NewJob, limit: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "the arguments of \"{}\" have {bytes} bytes; at most {limit} are allowed, see `casque config payload-max`",
+        "the arguments of \"{}\" take {bytes} bytes; at most {limit} are allowed (`casque config payload-max` changes that)",
         job.task
     )))
 }

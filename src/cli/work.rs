@@ -50,7 +50,7 @@ pub(super) struct Work {
     /// Drain what is scheduled, too
     #[arg(long, requires = "drain")]
     with_scheduled: bool,
-    /// Claim in MagLev's way: a claim that another was quicker than conflicts, and is tried again
+    /// Let a claim that loses its job to another conflict, and try it again on a fresh snapshot
     #[arg(long)]
     strict: bool,
     /// Also run commands, which whoever may write to the store can enqueue
