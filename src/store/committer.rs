@@ -221,6 +221,7 @@ fn commit_group(site: &Site, group: Vec<Pending>, hook: Option<&StepHook>) {
     };
     step(Step::BeforeLock);
     let mut sealed: Vec<(Pending, Option<Result<Applied>>)> = Vec::with_capacity(group.len());
+    let mut unsealed = group.into_iter();
     let written = (|| {
         let guard = site.take_lock("commit")?;
         step(Step::Locked);
@@ -231,7 +232,7 @@ fn commit_group(site: &Site, group: Vec<Pending>, hook: Option<&StepHook>) {
         let stamp = before.stamp.max(Timestamp::now());
         let mut overlay = Overlay::new(rows.as_ref());
         let mut newest = before.version;
-        for pending in group {
+        for pending in unsealed.by_ref() {
             // A change that its sender has given up on is as if it had never been sent.
             if pending.seal.compare_exchange(WAITING, SEALED, Ordering::AcqRel, Ordering::Acquire).is_err() {
                 continue;
@@ -258,6 +259,8 @@ fn commit_group(site: &Site, group: Vec<Pending>, hook: Option<&StepHook>) {
         drop(guard);
         Ok(())
     })();
+    // What was not come to, since the lock or the rows could not be had, has failed like the group.
+    sealed.extend(unsealed.map(|pending| (pending, None)));
     answer(sealed, written);
 }
 
@@ -321,7 +324,7 @@ fn write_and_know(site: &Site, basis: &Basis, rows: &RowSet, (before, after): (V
         Ok(version) if version == before => {
             // Its cause says what failed; that the outcome is not known is no longer so.
             let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            Err(Error::unavailable(format!("nothing was written: {cause}")).because(error))
+            Err(Error::unavailable(format!("nothing was written: {cause}")))
         }
         // Not to be known while the disk fails: the caller asks again.
         _ => Err(error),
