@@ -16,7 +16,7 @@ use super::{
     exit::{Exit, Failure},
     options::JobOptions,
     output::Output,
-    submit::{self, BATCH_BYTES, BATCH_JOBS, Ids},
+    submit::{self, BATCH_BYTES, BATCH_JOBS, Ids, payload_max_of_new_stores},
     units::{parse_duration, parse_time},
 };
 use crate::{
@@ -79,8 +79,12 @@ impl Import<'_> {
 
     fn import(&self, done: &mut Done, bar: &ProgressBar, ids: &mut Ids<'_>) -> Result<(), Failure> {
         let mut reader = self.reader()?;
-        let mut store: Option<Store> = None;
-        let mut limit = u64::MAX;
+        // A store that there is not yet is made by the first batch, and has the limits of new ones.
+        let mut store = if self.context.path().exists() { Some(self.context.create()?) } else { None };
+        let limit = match &store {
+            Some(store) => store.setting("payload-max")?,
+            None => payload_max_of_new_stores(),
+        };
         let (mut batch, mut bytes) = (Vec::new(), 0);
         loop {
             let mut line = Vec::new();
@@ -96,20 +100,16 @@ impl Import<'_> {
                     continue;
                 }
                 let job = self.job(&line).map_err(|error| self.wrong_line(error, done.read))?;
-                if store.is_none() {
-                    let opened = submit::open_for(self.context, &job)?;
-                    limit = opened.setting("payload-max")?;
-                    store = Some(opened);
-                }
                 submit::check_payload(&job, limit).map_err(|error| self.wrong_line(error, done.read))?;
                 bytes += job.args.as_bytes().len();
                 batch.push(job);
             }
             let is_full = batch.len() >= BATCH_JOBS || bytes >= BATCH_BYTES;
-            if let Some(store) = &store
-                && !batch.is_empty()
-                && (is_full || length == 0)
-            {
+            if !batch.is_empty() && (is_full || length == 0) {
+                let store = match &mut store {
+                    Some(store) => store,
+                    none => none.insert(self.context.create()?),
+                };
                 self.commit(store, std::mem::take(&mut batch), done, ids)?;
                 bytes = 0;
             }
