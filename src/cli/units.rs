@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn durations_are_read() {
-        let millis = |text: &str| parse_duration(text).map(|duration| crate::clock::millis(duration)).ok();
+        let millis = |text: &str| parse_duration(text).map(crate::clock::millis).ok();
         assert_eq!(millis("500ms"), Some(500));
         assert_eq!(millis("30s"), Some(30_000));
         assert_eq!(millis("24h"), Some(86_400_000));
