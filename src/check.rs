@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    codec::{self, Record},
+    codec::{self, Record, hex},
     engine::Rows,
     error::Result,
     queue::{
@@ -107,6 +107,10 @@ impl<'a> Check<'a> {
         self.findings.push(Finding(what.into()));
     }
 
+    fn find_all(&mut self, what: Vec<String>) {
+        self.findings.extend(what.into_iter().map(Finding));
+    }
+
     /// The rows of a family, those that can't be read told of and left out.
     fn records<R: Record>(&mut self, range: &Range) -> Result<Vec<(Vec<u8>, R)>> {
         let mut records = Vec::new();
@@ -118,7 +122,7 @@ impl<'a> Check<'a> {
             }
             Ok(())
         })?;
-        unreadable.into_iter().for_each(|what| self.find(what));
+        self.find_all(unreadable);
         Ok(records)
     }
 
@@ -233,7 +237,7 @@ impl<'a> Check<'a> {
                 }
                 Ok(())
             })?;
-            stray.into_iter().for_each(|what| self.find(what));
+            self.find_all(stray);
         }
         Ok(())
     }
@@ -255,7 +259,7 @@ impl<'a> Check<'a> {
                 wrong.push(format!("job {id} was requeued, and no row tells its place"));
             }
         }
-        wrong.into_iter().for_each(|what| self.find(what));
+        self.find_all(wrong);
         Ok(())
     }
 
@@ -279,7 +283,7 @@ impl<'a> Check<'a> {
                 wrong.push(format!("job {id} does not hold its unique key"));
             }
         }
-        wrong.into_iter().for_each(|what| self.find(what));
+        self.find_all(wrong);
         Ok(())
     }
 
@@ -310,13 +314,4 @@ impl<'a> Check<'a> {
         }
         Ok(())
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use fmt::Write as _;
-
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -6,6 +6,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "this is the codec")]
 
+use std::fmt::Write as _;
+
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -150,8 +152,7 @@ impl Payload {
             Codec::Json => serde_json::from_slice(&self.bytes)
                 .unwrap_or_else(|_| serde_json::json!({ "invalid_json": String::from_utf8_lossy(&self.bytes) })),
             Codec::Bincode => {
-                let hex: String = self.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-                serde_json::json!({ "bincode": hex })
+                serde_json::json!({ "bincode": hex(&self.bytes) })
             }
         }
     }
@@ -181,6 +182,14 @@ impl std::fmt::Debug for Payload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Payload({}, {} bytes)", self.codec_name(), self.bytes.len())
     }
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}"); // to a string, which does not fail
+        text
+    })
 }
 
 /// A digest of bytes that is the same in every build: FNV-1a with 128 bits

@@ -1,5 +1,5 @@
-//! A persistent object store with optimistic concurrency, and the job queue that lives in it. One store file, any number
-//! of processes, no server to run.
+//! A persistent object store with optimistic concurrency, and the job queue that lives in it. One store file, any
+//! number of processes, no server to run.
 //!
 //! ```
 //! use casque::{Registry, Store, JobRequest, Worker};
@@ -23,14 +23,16 @@
 //!
 //! - What was answered is on the disk: [`Queue::enqueue`] and [`Store::transaction`] return after the sync.
 //! - A job is in exactly one [`State`]; none is lost or made twice, whatever process is killed, and when.
-//! - A job runs at least once. Its completion is fenced by a [`Token`], so that a worker that lost its job can't settle it;
+//! - A job runs at least once. Its completion is fenced by a [`Token`], so that a worker that lost its job can't
+//!   settle it;
 //!   effects on the root made in [`Lease::complete_in`] happen exactly once.
 //! - A commit that loses says which key, which versions, and who won: [`Conflict`].
 //!
 //! # Where to look
 //!
-//! [`Store`] is the root map and its transactions; [`Queue`] enqueues and claims; [`Task`] and [`Registry`] say what jobs
-//! run; [`Worker`] runs them; `cli` gives your own binary the commands of `casque`. `ARCHITECTURE.md` tells how it works.
+//! [`Store`] is the root map and its transactions; [`Queue`] enqueues and claims; [`Task`] and [`Registry`] say what
+//! jobs run; [`Worker`] runs them; `cli` gives your own binary the commands of `casque`. `ARCHITECTURE.md` tells how
+//! it works.
 #![forbid(unsafe_code)]
 #![warn(clippy::disallowed_methods, clippy::unwrap_used)]
 

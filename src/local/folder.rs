@@ -66,6 +66,10 @@ impl Folder {
         self.path.join("bell")
     }
 
+    pub(crate) fn turn(&self, name: &str) -> PathBuf {
+        self.path.join(format!("turn-{name}"))
+    }
+
     pub(crate) fn wakes(&self) -> PathBuf {
         self.path.join("wakes")
     }

@@ -26,7 +26,8 @@ pub(crate) fn holder(folder: &Folder) -> Option<Holder> {
     parse(&files::read_start(&file, NOTE_BYTES).ok()?).1
 }
 
-/// Whether a process of this machine is stopped, by a signal or a debugger, so that it holds its locks and does nothing.
+/// Whether a process of this machine is stopped, by a signal or a debugger, so that it holds its locks and does
+/// nothing.
 pub(crate) fn is_stopped(pid: u32) -> bool {
     let stat = files::read_at_most(Path::new(&format!("/proc/{pid}/stat")), 4096).unwrap_or_default();
     // The name before the state may itself hold parentheses.

@@ -262,5 +262,4 @@ fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-#[path = "lock_tests.rs"]
 mod tests;

@@ -17,6 +17,7 @@ mod network;
 mod observe;
 mod record;
 mod session;
+mod turn;
 mod wakes;
 
 #[cfg(test)]
@@ -32,5 +33,6 @@ pub(crate) use self::{
     observe::{Seen, look, remove, remove_leftovers, sessions},
     record::{Note, NoteState},
     session::{NoteSlot, SessionFile},
+    turn::try_turn,
     wakes::Wakes,
 };

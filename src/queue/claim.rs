@@ -1,5 +1,5 @@
-//! Claim. Reads: the head row, the lane rows, the jobs taken. Writes: per job a remove and an insert, per queue its head
-//! and its count row.
+//! Claim. Reads: the head row, the lane rows, the jobs taken. Writes: per job a remove and an insert, per queue its
+//! head and its count row.
 //!
 //! Rebase: a candidate that another took is a hijack, and the claim takes the next jobs in the same commit. Strict: the
 //! change carries a guard on the queue, so that anything else in between is a conflict.
@@ -163,8 +163,8 @@ fn take_candidates(
 
 /// Who took a job: its holder; where it is gone again, whoever claimed last.
 fn winner(rows: &dyn Rows, job: JobId, head: &HeadRecord) -> Result<Option<Writer>> {
-    let held: Option<JobRecord> = get_record(rows, &ById::Held.key(job))?;
-    Ok(match held.and_then(|held| held.lease) {
+    let taken: Option<JobRecord> = get_record(rows, &ById::Held.key(job))?;
+    Ok(match taken.and_then(|taken| taken.lease) {
         Some(lease) => Some(Writer { label: lease.label, job: None }),
         None if head.by == Writer::default() => None,
         None => Some(head.by.clone()),

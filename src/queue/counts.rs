@@ -1,5 +1,5 @@
-//! INV-9: the counters of a queue, changed in the same commit as the rows they count. A change adds up what it moved and
-//! writes one count row per queue at its end.
+//! INV-9: the counters of a queue, changed in the same commit as the rows they count. A change adds up what it moved
+//! and writes one count row per queue at its end.
 
 use crate::{
     error::Result,

@@ -1,5 +1,5 @@
-//! Enqueue. Reads: the lane row, the unique key's row where there is a key, the task's number. Writes: the job's row, and
-//! an index entry where it is scheduled or unique.
+//! Enqueue. Reads: the lane row, the unique key's row where there is a key, the task's number. Writes: the job's row,
+//! and an index entry where it is scheduled or unique.
 
 use std::time::Duration;
 
@@ -151,7 +151,7 @@ fn check_metadata(metadata: &[(String, String)]) -> Result<()> {
     let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
     if metadata.len() > METADATA_PAIRS_MAX || bytes > METADATA_BYTES_MAX {
         return Err(Error::invalid(format!(
-            "the metadata has {} pairs and {bytes} bytes; at most {METADATA_PAIRS_MAX} and {METADATA_BYTES_MAX} are allowed",
+            "the metadata has {} pairs and {bytes} bytes; {METADATA_PAIRS_MAX} and {METADATA_BYTES_MAX} are the most",
             metadata.len()
         )));
     }

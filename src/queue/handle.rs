@@ -13,7 +13,7 @@ use crate::{
         enqueue::check_name,
         id::{JobId, SessionId},
         info::{QueueStats, all_stats, stats},
-        lease::{Leases, leases_of},
+        lease::{ClaimAnswer, leases_of},
         list::{JobFilter, list},
         record::{HeadRecord, Home, JobRecord},
         select::{Selection, Tasks, Wanted, select},
@@ -49,8 +49,8 @@ impl Queue {
     /// Enqueues a job. When this returns, it is on the disk.
     ///
     /// # Errors
-    /// `Invalid` for a bad name, priority, or payload; `Unavailable` when nothing was written; `Unknown` when it may have
-    /// been.
+    /// `Invalid` for a bad name, priority, or payload; `Unavailable` when nothing was written; `Unknown` when it may
+    /// have been.
     pub fn enqueue(&self, job: impl IntoJob) -> Result<JobId> {
         let outcome = self.store.inner.perform(Intent::Enqueue(job.into_job().for_queue(&self.name)?))?;
         enqueued(&outcome)
@@ -250,8 +250,9 @@ impl Store {
         self.administer(Admin::Retry { job: id }).map(|_| ())
     }
 
-    /// Takes a job from its holder and puts it back to the front of its queue, uncharged. The holder's results are refused
-    /// from then on, though its handler may still run. While a child process works for the job, only with `force`.
+    /// Takes a job from its holder and puts it back to the front of its queue, uncharged. The holder's results are
+    /// refused from then on, though its handler may still run. While a child process works for the job, only with
+    /// `force`.
     ///
     /// # Errors
     /// `NotFound`; `Invalid` for a job that is not held, or on which a child process works.
@@ -288,7 +289,12 @@ impl Store {
 
     /// C1: peeks at what there is, calls `pause`, and claims it: candidates that others took meanwhile are replaced in
     /// the same commit. Where there is nothing, nothing is written and no lock is taken.
-    pub(crate) fn claim_by_rebase(&self, queues: &[String], wanted: &Wanted, pause: impl FnOnce()) -> Result<Leases> {
+    pub(crate) fn claim_by_rebase(
+        &self,
+        queues: &[String],
+        wanted: &Wanted,
+        pause: impl FnOnce(),
+    ) -> Result<ClaimAnswer> {
         let mut seen = Selection::default();
         {
             let rows = self.inner.rows()?;
@@ -300,7 +306,7 @@ impl Store {
             }
         }
         if seen.jobs.is_empty() {
-            return Ok(Leases {
+            return Ok(ClaimAnswer {
                 leases: Vec::new(),
                 hijacks: Vec::new(),
                 alone: false,

@@ -1,5 +1,5 @@
-//! A lease: a job held by this process, until it is settled. It needs no heartbeat from its holder: the session beats by
-//! itself, whatever the handler's thread does (S4).
+//! A lease: a job held by this process, until it is settled. It needs no heartbeat from its holder: the session beats
+//! by itself, whatever the handler's thread does (S4).
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -55,7 +55,7 @@ struct Run {
 }
 
 /// What a claim gave.
-pub(crate) struct Leases {
+pub(crate) struct ClaimAnswer {
     pub(crate) leases: Vec<Lease>,
     pub(crate) hijacks: Vec<Hijack>,
     pub(crate) alone: bool,
@@ -63,7 +63,7 @@ pub(crate) struct Leases {
 }
 
 /// The leases in the answer to a claim.
-pub(crate) fn leases_of(inner: &Arc<Inner>, session: &Arc<Session>, applied: Applied) -> Result<Leases> {
+pub(crate) fn leases_of(inner: &Arc<Inner>, session: &Arc<Session>, applied: Applied) -> Result<ClaimAnswer> {
     let claimed = applied.outcomes.into_iter().find_map(|outcome| match outcome {
         Outcome::Claimed(claimed) => Some(claimed),
         _ => None,
@@ -82,7 +82,7 @@ pub(crate) fn leases_of(inner: &Arc<Inner>, session: &Arc<Session>, applied: App
             is_completed_in_transaction: AtomicBool::new(false),
         }),
     };
-    Ok(Leases {
+    Ok(ClaimAnswer {
         leases: claimed.jobs.into_iter().map(lease).collect(),
         hijacks: claimed.hijacks,
         alone: claimed.alone,
@@ -219,8 +219,9 @@ impl Lease {
         self.settle(Ending::Complete { result: result_payload(result)? }).map(|_| ())
     }
 
-    /// Runs a transaction that also completes the job: its effects on the root and the completion are one commit, fenced
-    /// by the lease's token, so that they happen exactly once. What the closure returns becomes the job's result.
+    /// Runs a transaction that also completes the job: its effects on the root and the completion are one commit,
+    /// fenced by the lease's token, so that they happen exactly once. What the closure returns becomes the job's
+    /// result.
     ///
     /// # Errors
     /// `LeaseLost` where the lease is, and then nothing was changed; else as [`Store::transaction`].

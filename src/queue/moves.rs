@@ -160,19 +160,18 @@ impl Context<'_> {
             return Ok(*number);
         }
         let key = keys::task_number(task);
-        let number = match get_record::<TaskRecord>(&self.rows, &key)? {
-            Some(record) => record.number,
-            None => {
-                let mut number = 0;
-                for_each(&self.rows, &keys::task_names(), |_, _| {
-                    number += 1;
-                    Ok(())
-                })?;
-                let record = TaskRecord { number, name: task.to_owned() };
-                self.rows.put_record(keys::task_name(number), &record)?;
-                self.rows.put_record(key, &record)?;
-                number
-            }
+        let number = if let Some(record) = get_record::<TaskRecord>(&self.rows, &key)? {
+            record.number
+        } else {
+            let mut number = 0;
+            for_each(&self.rows, &keys::task_names(), |_, _| {
+                number += 1;
+                Ok(())
+            })?;
+            let record = TaskRecord { number, name: task.to_owned() };
+            self.rows.put_record(keys::task_name(number), &record)?;
+            self.rows.put_record(key, &record)?;
+            number
         };
         self.tasks_known.insert(task.to_owned(), number);
         Ok(number)

@@ -38,6 +38,25 @@ pub(crate) struct Reclaim {
     pub(crate) limit: usize,
 }
 
+/// How many held rows one change walks.
+pub(crate) const SLICE: usize = 1_000;
+
+impl Reclaim {
+    /// Takes back all jobs of a session, none of them charged.
+    pub(crate) fn of_all(session: SessionId, beat: Option<u64>) -> Self {
+        Self {
+            session,
+            beat,
+            started: Vec::new(),
+            ended: Vec::new(),
+            power_cut: false,
+            busy: Vec::new(),
+            after: None,
+            limit: SLICE,
+        }
+    }
+}
+
 /// What one slice gave.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reclaimed {
@@ -52,13 +71,6 @@ pub(crate) struct Reclaimed {
     pub(crate) busy: Vec<JobId>,
     /// Where the next slice begins; `None` at the end.
     pub(crate) next: Option<JobId>,
-}
-
-impl Reclaimed {
-    /// How many jobs were taken from the session.
-    pub(crate) fn taken(&self) -> usize {
-        self.requeued.len() + self.suspects.len() + self.completed.len() + self.dead.len() + self.cancelled.len()
-    }
 }
 
 pub(crate) fn reclaim(context: &mut Context<'_>, reclaim: &Reclaim) -> Result<Outcome> {

@@ -1,5 +1,6 @@
-//! Which jobs a claim gets next: a merge, by priority and place, of the lanes that are open to it. Reads the lane rows of
-//! the queue and then only rows that it takes (and one more per lane), so what can't run costs nothing to skip (S46).
+//! Which jobs a claim gets next: a merge, by priority and place, of the lanes that are open to it. Reads the lane rows
+//! of the queue and then only rows that it takes (and one more per lane), so what can't run costs nothing to skip
+//! (S46).
 
 use std::collections::{HashSet, VecDeque};
 

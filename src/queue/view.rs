@@ -1,5 +1,5 @@
-//! The queue object as a snapshot shows it: MagLev's own way to take a job. Jobs are shifted off the view, and the commit
-//! makes it so, or says who came first.
+//! The queue object as a snapshot shows it: MagLev's own way to take a job. Jobs are shifted off the view, and the
+//! commit makes it so, or says who came first.
 
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -116,8 +116,8 @@ impl<'a> QueueView<'a> {
     /// The view is spent by that, whatever comes of it: after a conflict, take a fresh snapshot.
     ///
     /// # Errors
-    /// `Conflict` ([`Error::is_hijacked`]) for a strict commit after which another's claim came first: it names the job,
-    /// both versions of the queue, and the winner. Nothing was changed.
+    /// `Conflict` ([`Error::is_hijacked`]) for a strict commit after which another's claim came first: it names the
+    /// job, both versions of the queue, and the winner. Nothing was changed.
     pub fn commit(&mut self, policy: Policy) -> Result<Vec<Lease>> {
         self.check_usable()?;
         self.is_spent = true;

@@ -1,5 +1,5 @@
-//! Apply: the one pure function from a change and a view to a verdict and rows. All rules of the root are here; those of
-//! the queue are in its verbs.
+//! Apply: the one pure function from a change and a view to a verdict and rows. All rules of the root are here; those
+//! of the queue are in its verbs.
 //!
 //! It reads no clock and draws no random number: replaying the same changes on the same rows gives the same rows.
 

@@ -1,14 +1,15 @@
-//! The committer of a process: one thread that gathers the changes of all others while the last write is in flight, and
-//! makes one group of them. A direct commit (W3): take the lock, apply, one durable write, bump `wakes`, give the lock
-//! back, answer.
+//! The committer of a process gathers the changes of its threads while the last write is in flight, and makes one group
+//! of them. A direct commit (W3): take the lock, apply, one durable write, bump `wakes`, give the lock back, answer.
 //!
-//! It is a thread so that whoever waits for another process's lock can give up (W8): a change that was not yet sealed
-//! into a group is withdrawn and nothing of it was written; one that was is `Unknown`.
+//! It has a thread, so that whoever waits for another process's lock can give up (W8): a change that was not yet sealed
+//! into a group is withdrawn and nothing of it was written; one that was is `Unknown`. A caller that is alone, and
+//! finds the lock free, commits on its own thread instead: two switches of threads cost as much as a third of a
+//! commit.
 
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU8, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
@@ -18,6 +19,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
 use crate::{
     clock::Timestamp,
+    codec::hex,
     engine::{Basis, RowSet, Rows},
     error::{Error, ErrorKind, Result},
     local,
@@ -80,17 +82,44 @@ pub(crate) struct Ticket {
 
 pub(crate) struct Committer {
     work: Sender<Work>,
+    desk: Arc<Desk>,
     stopped: AtomicBool,
+}
+
+/// Where groups are committed, by the thread or by a caller that is alone.
+struct Desk {
+    site: Arc<Site>,
+    hook: Option<StepHook>,
+    /// Held for one group; the writer's lock orders processes, this one threads.
+    turn: Mutex<()>,
+    /// How many changes the last group had: with company, changes are gathered by the thread.
+    last_group: AtomicUsize,
 }
 
 impl Committer {
     pub(crate) fn start(site: Arc<Site>, hook: Option<StepHook>) -> Result<Self> {
         let (work, inbox) = unbounded();
+        let desk = Arc::new(Desk { site, hook, turn: Mutex::new(()), last_group: AtomicUsize::new(0) });
+        let serving = desk.clone();
         thread::Builder::new()
             .name("casque-committer".into())
-            .spawn(move || run(&site, &inbox, hook.as_ref()))
+            .spawn(move || serving.serve(&inbox))
             .map_err(|error| Error::unavailable("the committer's thread can't be started").because(error))?;
-        Ok(Self { work, stopped: AtomicBool::new(false) })
+        Ok(Self { work, desk, stopped: AtomicBool::new(false) })
+    }
+
+    /// Commits a change and waits for its answer.
+    ///
+    /// # Errors
+    /// As [`Ticket::wait`].
+    pub(crate) fn commit(&self, change: Change, patience: Duration) -> Result<Applied> {
+        if self.stopped.load(Ordering::Acquire) {
+            return Err(Error::closed());
+        }
+        match self.desk.commit_alone(change) {
+            Ok(answer) => answer,
+            Err(change) => self.submit(*change)?.wait(&self.desk.site, patience),
+        }
     }
 
     /// Hands a change in; it is on its way when this returns.
@@ -177,54 +206,105 @@ fn out_of_patience(site: &Site, kind: ErrorKind, what: &str) -> Error {
     Error::new(kind, format!("{what} timed out: {holder}; {fate}"))
 }
 
-fn run(site: &Site, inbox: &Receiver<Work>, hook: Option<&StepHook>) {
-    let mut next = None;
-    loop {
-        let Some(work) = next.take().or_else(|| inbox.recv().ok()) else { return };
-        match work {
-            Work::Stop => return,
-            Work::Section { purpose, work } => run_section(site, purpose, work),
-            Work::Change(first) => {
-                let mut group = vec![*first];
-                while group.len() < GROUP_CHANGES_MAX {
-                    match inbox.try_recv() {
-                        Ok(Work::Change(pending)) => group.push(*pending),
-                        Ok(other) => {
-                            next = Some(other);
-                            break;
+impl Desk {
+    fn serve(&self, inbox: &Receiver<Work>) {
+        let mut next = None;
+        loop {
+            let Some(work) = next.take().or_else(|| inbox.recv().ok()) else { return };
+            match work {
+                Work::Stop => return,
+                Work::Section { purpose, work } => self.run_section(purpose, work),
+                Work::Change(first) => {
+                    let turn = self.take_turn();
+                    let mut group = vec![*first];
+                    while group.len() < GROUP_CHANGES_MAX {
+                        match inbox.try_recv() {
+                            Ok(Work::Change(pending)) => group.push(*pending),
+                            Ok(other) => {
+                                next = Some(other);
+                                break;
+                            }
+                            Err(_) => break,
                         }
-                        Err(_) => break,
                     }
+                    self.commit_group(group);
+                    drop(turn);
                 }
-                commit_group(site, group, hook);
             }
         }
     }
-}
 
-fn run_section(site: &Site, purpose: &str, work: Section) {
-    let guard = site.take_lock(purpose);
-    if let Err(error) = &guard {
-        site.note_trouble(error);
+    fn take_turn(&self) -> MutexGuard<'_, ()> {
+        // Nothing is kept under it that a panic could have left half done.
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    // Without the lock nothing may be done; dropping the work tells whoever waits.
-    if guard.is_ok() {
-        work(site);
-    }
-}
 
-fn commit_group(site: &Site, group: Vec<Pending>, hook: Option<&StepHook>) {
-    let step = |step| {
-        if let Some(hook) = hook {
-            hook(step);
+    fn run_section(&self, purpose: &str, work: Section) {
+        let _turn = self.take_turn();
+        match self.site.take_lock(purpose) {
+            Ok(_guard) => work(&self.site),
+            // Without the lock nothing may be done; dropping the work tells whoever waits.
+            Err(error) => self.site.note_trouble(&error),
         }
-    };
-    step(Step::BeforeLock);
-    let mut sealed: Vec<(Pending, Option<Result<Applied>>)> = Vec::with_capacity(group.len());
-    let mut unsealed = group.into_iter();
-    let written = (|| {
-        let guard = site.take_lock("commit")?;
-        step(Step::Locked);
+    }
+
+    /// Commits a change on the caller's own thread, if nobody else is about to commit; else gives it back.
+    fn commit_alone(&self, change: Change) -> Result<Result<Applied>, Box<Change>> {
+        if self.last_group.load(Ordering::Relaxed) > 1 {
+            return Err(Box::new(change));
+        }
+        let Ok(_turn) = self.turn.try_lock() else { return Err(Box::new(change)) };
+        self.step(Step::BeforeLock);
+        let committed = self.site.try_locked("commit", || self.commit_locked(std::slice::from_ref(&change)).pop());
+        match committed {
+            Ok(Some(answer)) => Ok(answer.unwrap_or_else(|| Err(Error::closed()))),
+            Ok(None) => Err(Box::new(change)),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    fn commit_group(&self, group: Vec<Pending>) {
+        self.step(Step::BeforeLock);
+        let guard = match self.site.take_lock("commit") {
+            Ok(guard) => guard,
+            Err(error) => {
+                for pending in group {
+                    pending.answer(Err(error.for_each_caller()));
+                }
+                return;
+            }
+        };
+        // A change that its sender has given up on is as if it had never been sent.
+        let sealed: Vec<Pending> = group.into_iter().filter(Pending::seal).collect();
+        self.last_group.store(sealed.len(), Ordering::Relaxed);
+        let (callers, changes): (Vec<_>, Vec<_>) =
+            sealed.into_iter().map(|pending| (pending.answer, pending.change)).unzip();
+        let answers = self.commit_locked(&changes);
+        drop(guard);
+        for (caller, answer) in callers.into_iter().zip(answers) {
+            // Whoever has stopped waiting was told so by its own time limit.
+            let _ = caller.send(answer);
+        }
+    }
+
+    /// Commits changes as one group, under the writer's lock; an answer for each.
+    fn commit_locked(&self, changes: &[Change]) -> Vec<Result<Applied>> {
+        self.step(Step::Locked);
+        let mut verdicts = Vec::with_capacity(changes.len());
+        let written = self.apply_and_write(changes, &mut verdicts);
+        self.step(Step::Written);
+        let Err(failure) = written else { return verdicts };
+        // The group fails as one; who was refused, or had nothing to write, has its verdict all the same.
+        verdicts.resize_with(changes.len(), || Err(failure.for_each_caller()));
+        let survives = |verdict: Result<Applied>| match verdict {
+            Ok(Applied { version: Some(_), .. }) => Err(failure.for_each_caller()),
+            verdict => verdict,
+        };
+        verdicts.into_iter().map(survives).collect()
+    }
+
+    fn apply_and_write(&self, changes: &[Change], verdicts: &mut Vec<Result<Applied>>) -> Result<()> {
+        let site = &self.site;
         let rows = site.engine.latest()?;
         let basis = (keys::STORE.to_vec(), rows.get(keys::STORE)?);
         let before: StoreRecord = get_record(rows.as_ref(), keys::STORE)?.unwrap_or_default();
@@ -232,49 +312,45 @@ fn commit_group(site: &Site, group: Vec<Pending>, hook: Option<&StepHook>) {
         let stamp = before.stamp.max(Timestamp::now());
         let mut overlay = Overlay::new(rows.as_ref());
         let mut newest = before.version;
-        for pending in unsealed.by_ref() {
-            // A change that its sender has given up on is as if it had never been sent.
-            if pending.seal.compare_exchange(WAITING, SEALED, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                continue;
-            }
-            let verdict = drop_stale_reclaim(site, &pending.change).and_then(|()| {
-                let (applied, rows) = apply(&pending.change, &overlay, newest, stamp)?;
+        for change in changes {
+            let verdict = drop_stale_reclaim(site, change).and_then(|()| {
+                let (applied, rows) = apply(change, &overlay, newest, stamp)?;
                 overlay.absorb(rows);
                 Ok(applied)
             });
             if let Ok(Applied { version: Some(version), .. }) = &verdict {
                 newest = *version; // INV-2: one more for each committed change
             }
-            sealed.push((pending, Some(verdict)));
+            verdicts.push(verdict);
         }
-        step(Step::Applied);
-        if !overlay.is_untouched() {
-            overlay.put_record(keys::STORE.to_vec(), &StoreRecord { version: newest, stamp })?;
-            let group_rows = overlay.into_rows();
-            drop(rows);
-            write_and_know(site, &basis, &group_rows, (before.version, newest))?;
-            site.bump_wakes();
+        self.step(Step::Applied);
+        if overlay.is_untouched() {
+            return Ok(());
         }
-        step(Step::Written);
-        drop(guard);
+        overlay.put_record(keys::STORE.to_vec(), &StoreRecord { version: newest, stamp })?;
+        let group_rows = overlay.into_rows();
+        drop(rows);
+        write_and_know(site, &basis, &group_rows, (before.version, newest))?;
+        site.bump_wakes();
         Ok(())
-    })();
-    // What was not come to, since the lock or the rows could not be had, has failed like the group.
-    sealed.extend(unsealed.map(|pending| (pending, None)));
-    answer(sealed, written);
+    }
+
+    fn step(&self, step: Step) {
+        if let Some(hook) = &self.hook {
+            hook(step);
+        }
+    }
 }
 
-fn answer(sealed: Vec<(Pending, Option<Result<Applied>>)>, written: Result<()>) {
-    let failure = written.err();
-    for (pending, verdict) in sealed {
-        let committed = matches!(&verdict, Some(Ok(Applied { version: Some(_), .. })));
-        let answer = match (&failure, verdict) {
-            (Some(failure), verdict) if committed || verdict.is_none() => Err(failure.for_each_caller()),
-            (_, Some(verdict)) => verdict,
-            (_, None) => Err(Error::closed()),
-        };
+impl Pending {
+    /// Takes the change for a group, unless its sender has withdrawn it.
+    fn seal(&self) -> bool {
+        self.seal.compare_exchange(WAITING, SEALED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    fn answer(&self, answer: Result<Applied>) {
         // Whoever has stopped waiting was told so by its own time limit.
-        let _ = pending.answer.send(answer);
+        let _ = self.answer.send(answer);
     }
 }
 
@@ -282,7 +358,7 @@ fn answer(sealed: Vec<(Pending, Option<Result<Applied>>)>, written: Result<()>) 
 fn refuse_log_in_use(rows: &dyn Rows) -> Result<()> {
     match get_record(rows, keys::LOG)? {
         Some(LogRecord::InUse { log }) => {
-            let log: String = log.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
+            let log = hex(&log);
             Err(Error::unavailable(format!(
                 "changes are in log {log}, which this build does not read; use a newer casque"
             )))

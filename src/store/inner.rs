@@ -1,5 +1,5 @@
-//! One store as one process has it open: the site, its committer, and this process's presence. All handles of a store in
-//! a process share one of these.
+//! One store as one process has it open: the site, its committer, and this process's presence. All handles of a store
+//! in a process share one of these.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use crate::{
     clock::{monotonic, sleep},
     engine::{Rows, SnapshotError},
     error::{Error, ErrorKind, Result},
-    queue::id::JobId,
+    queue::{held, id::JobId, reclaim::Reclaim, record::JobRecord},
     store::{
         change::{Applied, Change, ChangeId, ClientId, Guard, Intent, Outcome},
         committer::{Committer, Ticket},
@@ -91,7 +91,8 @@ impl Inner {
 
     /// Commits one change and waits for its answer.
     pub(crate) fn commit(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Applied> {
-        self.submit(guards, intents, job)?.wait(&self.site, self.patience)
+        let change = self.change(guards, intents, job)?;
+        self.writer()?.commit(change, self.patience)
     }
 
     /// Commits one change of one intent, and gives that one's outcome.
@@ -102,10 +103,15 @@ impl Inner {
 
     /// Hands a change in without waiting for its answer.
     pub(crate) fn submit(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Ticket> {
+        let change = self.change(guards, intents, job)?;
+        self.writer()?.submit(change)
+    }
+
+    fn change(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Change> {
         self.check_open()?;
         let id = ChangeId { client: self.client, number: self.next_number.fetch_add(1, Ordering::Relaxed) };
         let writer = Writer { label: self.label.clone(), job };
-        self.writer()?.submit(Change { id, writer, guards, intents })
+        Ok(Change { id, writer, guards, intents })
     }
 
     /// Does something under the writer's lock.
@@ -185,6 +191,7 @@ impl Inner {
 
     /// Ends this process's presence and closes the engine, under the writer's lock.
     pub(crate) fn close(&self, patience: Duration) -> Result<()> {
+        let given_back = self.give_back_all();
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
@@ -197,7 +204,32 @@ impl Inner {
             site.engine.close()
         });
         committer.stop();
-        closed?
+        closed?.and(given_back)
+    }
+
+    /// Gives back what this process still holds, uncharged, though handlers of it may still run.
+    fn give_back_all(&self) -> Result<()> {
+        if self.check_open().is_err() {
+            return Ok(());
+        }
+        let Some(session) = self.session_if_begun() else { return Ok(()) };
+        session.stop_beating();
+        let held_here = |job: &JobRecord| job.lease.as_ref().is_some_and(|lease| lease.session == session.id);
+        if !held(self.rows()?.as_ref())?.iter().any(held_here) {
+            return Ok(());
+        }
+        let beat = match self.site.files() {
+            Some(files) => crate::local::look(&files.folder, session.id)?.map(|seen| seen.beat),
+            None => None,
+        };
+        let mut reclaim = Reclaim::of_all(session.id, beat);
+        while let Outcome::Reclaimed(done) = self.perform(Intent::Reclaim(reclaim.clone()))? {
+            match done.next {
+                Some(next) => reclaim.after = Some(next),
+                None => break,
+            }
+        }
+        Ok(())
     }
 }
 

@@ -73,7 +73,9 @@ impl Range {
 fn key(family: u8, parts: &[&[u8]]) -> Vec<u8> {
     let mut key = Vec::with_capacity(1 + parts.iter().map(|part| part.len()).sum::<usize>());
     key.push(family);
-    parts.iter().for_each(|part| key.extend_from_slice(part));
+    for part in parts {
+        key.extend_from_slice(part);
+    }
     key
 }
 

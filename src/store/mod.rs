@@ -1,7 +1,8 @@
 //! The store: the persistent root, and how changes get into it.
 //!
-//! `change` is what may be asked, `apply` what it does, `committer` how it gets to the disk; `snapshot` and `transaction`
-//! are what a user sees of it. Which rows there are is in `keys`; what is beside the store in `crate::local`.
+//! `change` is what may be asked, `apply` what it does, `committer` how it gets to the disk; `snapshot` and
+//! `transaction` are what a user sees of it. Which rows there are is in `keys`; what is beside the store in
+//! `crate::local`.
 
 pub(crate) mod apply;
 pub(crate) mod change;
@@ -105,8 +106,8 @@ impl Store {
         Ok(Snapshot::take(&self.inner)?.version())
     }
 
-    /// Runs a closure that reads on one snapshot and commits what it wrote, all or nothing. If somebody else changed what
-    /// it read, it runs again on a fresh snapshot, so it must have no other effects.
+    /// Runs a closure that reads on one snapshot and commits what it wrote, all or nothing. If somebody else changed
+    /// what it read, it runs again on a fresh snapshot, so it must have no other effects.
     ///
     /// When this returns `Ok`, the commit is on the disk.
     ///

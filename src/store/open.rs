@@ -131,7 +131,8 @@ impl StoreOptions {
         self
     }
 
-    /// Opens the store at a path. All openings of one file in one process share one engine, with the options of the first.
+    /// Opens the store at a path. All openings of one file in one process share one engine, with the options of the
+    /// first.
     ///
     /// # Errors
     /// `NotFound` for a missing store that is not to be created; `Invalid` where the path is something else, or a store
@@ -190,16 +191,15 @@ impl StoreOptions {
         // Looked at before anything is made beside it, so that what is no store stays as it is.
         let engine = if exists { Some(self.open_engine(path)?) } else { None };
         let files = Files::open(path, &self.label_or_default())?;
-        let engine = match engine {
-            Some(engine) => engine,
-            None => {
-                let guard = files.lock.take("create the store")?;
-                if !path.try_exists().unwrap_or(false) {
-                    Redb::create(path, &first_rows()?, &self.redb)?;
-                }
-                drop(guard);
-                Redb::open(path, self.redb.clone())?
+        let engine = if let Some(engine) = engine {
+            engine
+        } else {
+            let guard = files.lock.take("create the store")?;
+            if !path.try_exists().unwrap_or(false) {
+                Redb::create(path, &first_rows()?, &self.redb)?;
             }
+            drop(guard);
+            Redb::open(path, self.redb.clone())?
         };
         let inner = Arc::new(self.finish(Arc::new(Site::on_disk(Box::new(engine), files)))?);
         Ok(remember(path, inner))

@@ -51,9 +51,14 @@ impl Session {
         Ok(Some(RunNote { file: file.clone(), slot }))
     }
 
+    /// Ends the beat; others will take the session for stopped.
+    pub(crate) fn stop_beating(&self) {
+        self.beat.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
     /// Removes the session's file. Under the writer's lock.
     pub(crate) fn end(&self, site: &Site) {
-        self.beat.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.stop_beating();
         if let (Some(files), Some(_)) = (site.files(), &self.file)
             && let Err(error) = local::remove(&files.folder, self.id)
         {
@@ -63,8 +68,8 @@ impl Session {
 }
 
 impl RunNote {
-    /// Notes that the handler ended: `clean` where it succeeded without result or transaction, so that whoever finds this
-    /// process dead may complete the job.
+    /// Notes that the handler ended: `clean` where it succeeded without result or transaction, so that whoever finds
+    /// this process dead may complete the job.
     pub(crate) fn ended(&self, clean: bool) -> Result<()> {
         self.file.note_ended(&self.slot, clean)
     }

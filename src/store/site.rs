@@ -8,7 +8,7 @@ use std::{
 use crate::{
     engine::Engine,
     error::{Error, Result},
-    local::{Folder, Wakes, WriterGuard, WriterLock},
+    local::{self, Folder, Wakes, WriterGuard, WriterLock},
 };
 
 pub(crate) struct Site {
@@ -29,6 +29,11 @@ pub(crate) struct Files {
     pub(crate) folder: Folder,
     pub(crate) lock: WriterLock,
     pub(crate) wakes: Wakes,
+}
+
+/// A turn, until this is dropped or the process dies.
+pub(crate) struct Turn {
+    _file: Option<std::fs::File>,
 }
 
 impl Files {
@@ -69,6 +74,28 @@ impl Site {
     /// W1: waits for the writer's lock. A store in memory has one writer, its committer.
     pub(crate) fn take_lock(&self, purpose: &str) -> Result<Option<WriterGuard<'_>>> {
         self.files().map(|files| files.lock.take(purpose)).transpose()
+    }
+
+    /// Does something under the writer's lock, where that can be had at once; else nothing.
+    pub(crate) fn try_locked<T>(&self, purpose: &str, work: impl FnOnce() -> T) -> Result<Option<T>> {
+        match self.files() {
+            None => Ok(Some(work())),
+            Some(files) => Ok(files.lock.try_take(purpose)?.map(|_guard| work())),
+        }
+    }
+
+    /// Takes a turn that one process at a time may have; nothing where another has it.
+    pub(crate) fn try_turn(&self, name: &str) -> Option<Turn> {
+        match self.files() {
+            None => Some(Turn { _file: None }),
+            Some(files) => match local::try_turn(&files.folder, name) {
+                Ok(file) => file.map(|file| Turn { _file: Some(file) }),
+                Err(error) => {
+                    self.note_trouble(&error);
+                    None
+                }
+            },
+        }
     }
 
     /// A number that changes with every commit of any process.

@@ -145,8 +145,8 @@ impl Snapshot {
             .collect()
     }
 
-    /// The objects whose keys begin with `prefix`, their values as JSON: those of Rust programs, which only the owner of
-    /// the type can read, as `{"bincode": "<hex>"}`.
+    /// The objects whose keys begin with `prefix`, their values as JSON: those of Rust programs, which only the owner
+    /// of the type can read, as `{"bincode": "<hex>"}`.
     ///
     /// # Errors
     /// `Conflict` for a snapshot that is too old to tell.
@@ -195,7 +195,8 @@ impl Snapshot {
         self.read(|rows, is_same| if is_same { read(rows) } else { Err(self.too_old(None)) })
     }
 
-    /// Reads the pinned rows; where they were given up, newer ones, saying whether the store's version is still the same.
+    /// Reads the pinned rows; where they were given up, newer ones, saying whether the store's version is still the
+    /// same.
     fn read<T>(&self, read: impl FnOnce(&dyn Rows, bool) -> Result<T>) -> Result<T> {
         self.inner.site.check_process()?;
         let mut pin = lock(&self.pin);

@@ -1,5 +1,5 @@
-//! A transaction on the root: it reads on one snapshot, guards every key and every range that it read (absence too), and
-//! commits by compare-and-swap. Of two that each read what the other writes, one commits: strictly serializable.
+//! A transaction on the root: it reads on one snapshot, guards every key and every range that it read (absence too),
+//! and commits by compare-and-swap. Of two that each read what the other writes, one commits: strictly serializable.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},

@@ -36,7 +36,8 @@ impl Job {
         Self { lease, stop }
     }
 
-    /// Whether the worker was asked to stop. A long handler may then return [`TaskError::Release`](crate::TaskError::Release).
+    /// Whether the worker was asked to stop. A long handler may then return
+    /// [`TaskError::Release`](crate::TaskError::Release).
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stop.is_raised()

@@ -64,8 +64,8 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
     /// A [`TaskError`] says whether it is tried again; `?` on any other error says that it is.
     fn run(self, job: &Job) -> Result<Self::Output, TaskError>;
 
-    /// How long to wait before the next attempt, after `attempt` failed ones: by default attempt^4 + 15 seconds and up to
-    /// ten seconds more per attempt, at random.
+    /// How long to wait before the next attempt, after `attempt` failed ones: by default attempt^4 + 15 seconds and up
+    /// to ten seconds more per attempt, at random.
     #[must_use]
     fn backoff(attempt: u32) -> Duration {
         default_backoff(attempt)
@@ -101,7 +101,7 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
 }
 
 /// The longest backoff: a day.
-const BACKOFF_MAX: Duration = Duration::from_secs(24 * 3600);
+const BACKOFF_MAX: Duration = Duration::from_hours(24);
 
 /// attempt^4 + 15 s, and up to ten seconds more per attempt at random; Sidekiq's formula, but for the longest, a day.
 /// Source: <https://github.com/sidekiq/sidekiq/wiki/Error-Handling>.

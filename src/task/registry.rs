@@ -77,7 +77,7 @@ impl Registry {
         let entry = Entry {
             version: T::VERSION,
             run: Arc::new(move |job: &Job| {
-                let task = decode(job.args_version(), job.payload()).map_err(of_args)?;
+                let task = decode(job.args_version(), job.payload()).map_err(|error| of_args(&error))?;
                 finish(&task.run(job)?)
             }),
             describe: Arc::new(move |version, args| to_json(&decode(version, args)?)),
@@ -109,7 +109,7 @@ impl Registry {
         let entry = Entry {
             version: 1,
             run: Arc::new(move |job: &Job| {
-                let args = decode.read(job.args_version(), job.payload()).map_err(of_args)?;
+                let args = decode.read(job.args_version(), job.payload()).map_err(|error| of_args(&error))?;
                 finish(&run(job, args)?)
             }),
             describe: Arc::new(move |version, args| to_json(&describe.read(version, args)?)),
@@ -273,7 +273,7 @@ impl<A: DeserializeOwned> Upgrades<A> {
 }
 
 /// S28: arguments that can't be read are a failed attempt of that one job; its raw bytes are kept.
-fn of_args(error: Error) -> TaskError {
+fn of_args(error: &Error) -> TaskError {
     TaskError::Failed(format!("the arguments can't be read: {}", error.full_message()))
 }
 

@@ -2,8 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::Arc,
-    thread,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -19,7 +18,7 @@ use crate::{
         info::stats,
         settle::Ending,
     },
-    store::Store,
+    store::{Store, site::Turn},
     worker::{
         Drain, Report, Setup,
         claimer::{Batch, Claimer},
@@ -35,6 +34,9 @@ const STOP_POLL: Duration = Duration::from_millis(20);
 const WAKE_POLL: Duration = Duration::from_millis(5);
 const WAKE_POLL_LATER: Duration = Duration::from_millis(25);
 
+/// The turn of the one busy worker that makes itself idle for suspect jobs.
+const TURN: &str = "suspects";
+
 struct Dispatch {
     store: Store,
     setup: Arc<Setup>,
@@ -46,8 +48,10 @@ struct Dispatch {
     freed: Receiver<Lease>,
     /// What is with a handler, or waits for one.
     out: HashMap<(JobId, Token), Lease>,
-    /// P4: what is out is suspect, or a suspect job waits for this worker to be idle.
-    until_idle: bool,
+    /// P4: what is out is suspect, and nothing runs beside it.
+    alone: bool,
+    /// P4: this worker claims no more until it is idle, for a suspect job that waits.
+    turn: Option<Turn>,
     hijacks: u64,
     completed_in_transaction: u64,
 }
@@ -59,7 +63,8 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
     let (assignments, unbegun) = unbounded();
     let (ended, settlements) = unbounded();
     let (free, freed) = unbounded();
-    let settler = settler::start(setup.clone(), settlements)?;
+    let counts = Arc::new(Mutex::new(Report::default()));
+    let settler = settler::start(setup.clone(), settlements, counts.clone())?;
     let handlers = (0..setup.concurrency)
         .map(|number| handler::start(number, setup.clone(), unbegun.clone(), ended.clone(), free.clone()))
         .collect::<Result<Vec<_>>>()?;
@@ -74,7 +79,8 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
         ended,
         freed,
         out: HashMap::new(),
-        until_idle: false,
+        alone: false,
+        turn: None,
         hijacks: 0,
         completed_in_transaction: 0,
     };
@@ -83,24 +89,20 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
     drop(maintenance);
     let (hijacks, completed) = (dispatch.hijacks, dispatch.completed_in_transaction);
     drop(dispatch);
-    let mut report = if gave_up {
-        // Handlers still run, and hold the ends of the channels; what they bring is refused by their tokens.
-        Report::default()
-    } else {
-        handlers.into_iter().for_each(join);
-        settler.join().unwrap_or_default()
-    };
+    // Where it gave up, handlers still run and hold the ends of the channels; what they bring is refused by their tokens.
+    if !gave_up {
+        for thread in handlers.into_iter().chain([settler]) {
+            // Handlers catch panics of tasks; one of a listener has been printed by the panic hook.
+            let _ = thread.join();
+        }
+    }
     worked?;
+    let mut report = settler::counted(&counts).clone();
     report.hijacks = hijacks;
     report.completed += completed;
     let rows = store.inner.rows()?;
     report.left = setup.queues.iter().map(|queue| stats(rows.as_ref(), queue)).collect::<Result<_>>()?;
     Ok(report)
-}
-
-fn join(handler: thread::JoinHandle<()>) {
-    // Handlers catch panics of tasks; one of a listener has been printed by the panic hook.
-    let _ = handler.join();
 }
 
 impl Dispatch {
@@ -110,7 +112,7 @@ impl Dispatch {
         while !self.setup.stop.is_stopping() {
             self.collect_freed();
             let free = (self.setup.concurrency + self.setup.prefetch).saturating_sub(self.out.len());
-            if free == 0 || (self.until_idle && !self.out.is_empty()) {
+            if free == 0 || ((self.alone || self.turn.is_some()) && !self.out.is_empty()) {
                 self.wait_for_freed(STOP_POLL);
                 continue;
             }
@@ -144,7 +146,12 @@ impl Dispatch {
 
     /// Hands out what was claimed; whether to claim again at once.
     fn hand_out(&mut self, batch: Batch) -> bool {
-        self.until_idle = batch.alone || batch.suspects_wait;
+        self.alone = batch.alone;
+        self.turn = None;
+        if batch.suspects_wait && !batch.alone {
+            // One busy worker makes itself idle for suspect jobs; all others go on.
+            self.turn = self.store.inner.site.try_turn(TURN);
+        }
         let again = batch.lost || !batch.leases.is_empty();
         let claimed = monotonic();
         for lease in batch.leases {

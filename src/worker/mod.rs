@@ -1,7 +1,7 @@
 //! The worker: claims jobs, runs their handlers on its threads, settles them, and keeps the store in order meanwhile.
 //!
-//! `dispatch` claims and hands out, `handler` runs, `settler` commits how it ended, `maintenance` promotes, reclaims and
-//! prunes. A worker writes through the same store as everybody else; nothing here knows of rows.
+//! `dispatch` claims and hands out, `handler` runs, `settler` commits how it ended, `maintenance` promotes, reclaims
+//! and prunes. A worker writes through the same store as everybody else; nothing here knows of rows.
 
 mod claimer;
 mod dispatch;
@@ -153,8 +153,8 @@ impl Worker {
         self
     }
 
-    /// What it does when another takes its job; [`Policy::Rebase`] by default. A strict worker says on stderr when a job
-    /// was hijacked.
+    /// What it does when another takes its job; [`Policy::Rebase`] by default. A strict worker says on stderr when a
+    /// job was hijacked.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.setup.policy = policy;
         self

@@ -1,6 +1,9 @@
 //! The settler: one thread that commits how jobs ended, as many as there are in one group, while handlers go on.
 
-use std::{sync::Arc, thread};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+};
 
 use crossbeam_channel::Receiver;
 
@@ -22,23 +25,25 @@ use crate::{
 /// How many settlements are handed in before any is waited for.
 const BATCH_MAX: usize = 1_000;
 
-/// Starts the settler's thread. It ends when no more can come, and gives what it counted.
-pub(crate) fn start(setup: Arc<Setup>, inbox: Receiver<Ended>) -> Result<thread::JoinHandle<Report>> {
+/// Starts the settler's thread, which adds to the report what it commits. It ends when no more can come.
+pub(crate) fn start(
+    setup: Arc<Setup>,
+    inbox: Receiver<Ended>,
+    report: Arc<Mutex<Report>>,
+) -> Result<thread::JoinHandle<()>> {
     thread::Builder::new()
         .name("casque-settler".into())
         .spawn(move || {
-            let mut report = Report::default();
             while let Ok(first) = inbox.recv() {
                 let mut batch = vec![first];
                 batch.extend(inbox.try_iter().take(BATCH_MAX - 1));
-                settle_all(&setup, batch, &mut report);
+                settle_all(&setup, batch, &report);
             }
-            report
         })
         .map_err(|error| Error::unavailable("the settler's thread can't be started").because(error))
 }
 
-fn settle_all(setup: &Setup, mut batch: Vec<Ended>, report: &mut Report) {
+fn settle_all(setup: &Setup, mut batch: Vec<Ended>, report: &Mutex<Report>) {
     for failures in 0.. {
         let tickets: Vec<_> = batch
             .into_iter()
@@ -51,7 +56,7 @@ fn settle_all(setup: &Setup, mut batch: Vec<Ended>, report: &mut Report) {
             match ticket.and_then(|ticket| ended.lease.settled(ticket)) {
                 Ok(settled) => tell_settled(setup, &ended, settled, report),
                 Err(error) if error.kind() == ErrorKind::LeaseLost => {
-                    report.leases_lost += 1;
+                    counted(report).leases_lost += 1;
                     let (job, token) = (ended.lease.id(), ended.lease.token());
                     tell(&setup.listeners, &Event::LeaseLost { job, token });
                 }
@@ -76,23 +81,28 @@ fn settle_all(setup: &Setup, mut batch: Vec<Ended>, report: &mut Report) {
     }
 }
 
+/// The report, for one addition.
+pub(crate) fn counted(report: &Mutex<Report>) -> MutexGuard<'_, Report> {
+    report.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn is_completion(how: &Ending) -> bool {
     matches!(how, Ending::Complete { .. })
 }
 
-fn tell_settled(setup: &Setup, ended: &Ended, settled: Settled, report: &mut Report) {
+fn tell_settled(setup: &Setup, ended: &Ended, settled: Settled, report: &Mutex<Report>) {
     let (job, token) = (ended.lease.id(), ended.lease.token());
     let event = match (&ended.how, settled.state) {
         (Ending::Complete { .. }, _) => {
-            report.completed += 1;
+            counted(report).completed += 1;
             Event::Completed { job, token }
         }
         (Ending::Fail { message, .. }, state) => {
-            report.failed += 1;
+            counted(report).failed += 1;
             Event::Failed { job, state, message: message.clone() }
         }
         (_, state) => {
-            report.given_back += u64::from(state != State::Cancelled);
+            counted(report).given_back += u64::from(state != State::Cancelled);
             Event::GivenBack { job, state }
         }
     };

@@ -1,4 +1,5 @@
-//! Taking back the jobs of sessions that are dead (nobody holds their file) or stopped (their beat stands still), P2 to P5.
+//! Taking back the jobs of sessions that are dead (nobody holds their file) or stopped (their beat stands still), P2
+//! to P5.
 
 use std::{
     collections::HashSet,
@@ -28,8 +29,6 @@ use crate::{
 
 /// How often it is checked that each lease has a session at all.
 const ORPHANS_EVERY: Duration = Duration::from_secs(2);
-/// How many held rows one change walks.
-const SLICE: usize = 1_000;
 
 pub(super) struct Recovery {
     store: Store,
@@ -146,8 +145,6 @@ impl Recovery {
 fn reclaim_of(session: SessionId, seen: Option<&Seen>, busy: Vec<JobId>) -> Reclaim {
     let notes = seen.map(|seen| seen.notes.as_slice()).unwrap_or_default();
     Reclaim {
-        session,
-        beat: seen.map(|seen| seen.beat),
         started: notes
             .iter()
             .filter(|note| note.state != NoteState::EndedClean)
@@ -161,7 +158,6 @@ fn reclaim_of(session: SessionId, seen: Option<&Seen>, busy: Vec<JobId>) -> Recl
         // A session without a file, or with an unreadable one, has not noted what it began.
         power_cut: seen.is_none_or(|seen| seen.boot_id != boot_id()),
         busy,
-        after: None,
-        limit: SLICE,
+        ..Reclaim::of_all(session, seen.map(|seen| seen.beat))
     }
 }

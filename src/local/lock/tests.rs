@@ -30,7 +30,7 @@ fn lock_has_one_holder_who_is_named() {
     assert!(first.try_take("from another thread").unwrap().is_none());
     let expected = Holder {
         pid: std::process::id(),
-        boot_id: super::super::boot_id().to_owned(),
+        boot_id: crate::local::boot_id().to_owned(),
         label: "first line".to_owned(),
         purpose: "a test".to_owned(),
     };
@@ -110,7 +110,7 @@ fn replaced_lock_file_stops_its_holder() {
     let other = handle(&folder, "new");
     let other_guard = other.try_take("of another file").unwrap().unwrap();
     let error = guard.verify().unwrap_err();
-    assert_eq!(error.kind(), crate::ErrorKind::Unavailable);
+    assert_eq!(error.kind(), crate::error::ErrorKind::Unavailable);
     assert!(error.to_string().contains("reopen the store"), "{error}");
     drop(guard);
     assert!(lock.take("again").is_err());
