@@ -50,10 +50,10 @@ mod task;
 mod worker;
 
 mod check;
+mod sessions;
 
 #[cfg(feature = "cli")]
 pub mod cli;
-mod sessions;
 
 #[doc(hidden)]
 pub use engine::redb::{StorageHook, StorageOperation};
