@@ -20,7 +20,7 @@ use std::{
 
 use casque::{JobRequest, Registry, Store, Worker};
 
-const JOBS: u32 = 200;
+const JOBS: u32 = 300;
 const WORKERS: usize = 3;
 const KILLS: usize = 20;
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -50,7 +50,7 @@ fn play(path: &Path) -> Result<ExitCode, Box<dyn Error>> {
     let mut workers = (0..WORKERS).map(|_| start(path)).collect::<Result<Vec<_>, _>>()?;
     let (mut kills, began) = (0, Instant::now());
     while queue.stats()?.completed - before < u64::from(JOBS) && began.elapsed() < PATIENCE {
-        thread::sleep(Duration::from_millis(fastrand::u64(20..150)));
+        thread::sleep(Duration::from_millis(fastrand::u64(20..100)));
         if kills < KILLS {
             let victim = fastrand::usize(0..WORKERS);
             end(&mut workers[victim])?;
@@ -84,7 +84,7 @@ fn work(store: &Store) -> Result<ExitCode, Box<dyn Error>> {
     let mut tasks = Registry::new();
     tasks.register("count", |job, _number: u32| {
         job.store().add("runs", 1)?;
-        thread::sleep(Duration::from_millis(fastrand::u64(0..10)));
+        thread::sleep(Duration::from_millis(fastrand::u64(0..30)));
         job.complete_in(|tx| tx.add("counter", 1))?;
         Ok(())
     })?;
