@@ -38,8 +38,9 @@ pub(crate) trait Engine: Send + Sync {
     /// [`SnapshotError::NeedsRecovery`] when the last writer died: take the writer's lock, [`Engine::recover`], retry.
     fn snapshot(&self) -> Result<Box<dyn Rows + Send>, SnapshotError>;
 
-    /// A view to base a write on: the newest rows, as a writer finds them, with what a dead writer left repaired. Only
-    /// under the writer's lock.
+    /// A view to base a write on: the newest rows. Where the last writer died it may lack the commit it died in; a
+    /// write with a basis is then refused, and [`Engine::recover`] brings that commit to light. Only under the
+    /// writer's lock.
     fn latest(&self) -> Result<Box<dyn Rows + Send>>;
 
     /// Writes all of the rows durably, or none. Only under the writer's lock. `basis` is a row as the rows to write
@@ -64,11 +65,22 @@ pub(crate) trait Engine: Send + Sync {
     fn check(&self) -> Result<Vec<String>>;
 }
 
+/// What is found under the error of a write whose basis is not what it presumed.
+#[derive(Debug, thiserror::Error)]
+#[error("the rows to write presume a state that is not the newest")]
+struct BasisChanged;
+
 /// The error of a write whose basis is not what it presumed.
 pub(crate) fn basis_changed() -> crate::error::Error {
     crate::error::Error::unavailable(
         "the store was changed by someone who does not hold its lock; nothing was written, retry",
     )
+    .because(BasisChanged)
+}
+
+/// Whether a write failed since its basis is not what it presumed.
+pub(crate) fn is_basis_changed(error: &crate::error::Error) -> bool {
+    std::error::Error::source(error).is_some_and(<dyn std::error::Error>::is::<BasisChanged>)
 }
 
 /// Why there is no snapshot.

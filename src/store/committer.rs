@@ -20,7 +20,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use crate::{
     clock::Timestamp,
     codec::hex,
-    engine::{Basis, RowSet, Rows},
+    engine::{Basis, RowSet, Rows, is_basis_changed},
     error::{Error, ErrorKind, Result},
     local,
     store::{
@@ -291,7 +291,12 @@ impl Desk {
     fn commit_locked(&self, changes: &[Change]) -> Vec<Result<Applied>> {
         self.step(Step::Locked);
         let mut verdicts = Vec::with_capacity(changes.len());
-        let written = self.apply_and_write(changes, &mut verdicts);
+        let mut written = self.apply_and_write(changes, &mut verdicts);
+        if written.as_ref().is_err_and(is_basis_changed) {
+            // A writer that died has left a commit which only now came to light: do it all again on top of that.
+            verdicts.clear();
+            written = self.site.engine.recover().and_then(|()| self.apply_and_write(changes, &mut verdicts));
+        }
         self.step(Step::Written);
         let Err(failure) = written else { return verdicts };
         // The group fails as one; who was refused, or had nothing to write, has its verdict all the same.
@@ -404,3 +409,7 @@ fn write_and_know(site: &Site, basis: &Basis, rows: &RowSet, (before, after): (V
         _ => Err(error),
     }
 }
+
+#[cfg(test)]
+#[path = "committer_tests.rs"]
+mod tests;
