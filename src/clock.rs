@@ -80,6 +80,11 @@ pub(crate) fn monotonic() -> Instant {
     Instant::now()
 }
 
+/// The point of this process's clock that lies so far ahead; ten years where that is more.
+pub(crate) fn deadline_after(wait: Duration) -> Instant {
+    monotonic() + wait.min(Duration::from_secs(10 * 365 * 24 * 3600))
+}
+
 /// Blocks this thread for so long.
 pub(crate) fn sleep(duration: Duration) {
     std::thread::sleep(duration);

@@ -41,9 +41,7 @@ impl Store {
     pub fn sessions(&self) -> Result<Vec<SessionInfo>> {
         let Some(files) = self.inner.site.files() else { return Ok(Vec::new()) };
         let jobs = held(self.inner.rows()?.as_ref())?;
-        let of = |session: SessionId| {
-            jobs.iter().filter(move |job| job.lease.as_ref().is_some_and(|lease| lease.session == session))
-        };
+        let of = |session: SessionId| jobs.iter().filter(move |job| job.session == session);
         let info = |seen: local::Seen| SessionInfo {
             id: seen.id,
             pid: seen.pid,
@@ -53,11 +51,8 @@ impl Store {
             started_at: Timestamp::from_millis(seen.started_ms),
             held: of(seen.id).count() as u64,
             running: of(seen.id)
-                .filter(|job| {
-                    let token = job.lease.as_ref().map(|lease| lease.token);
-                    seen.notes.iter().any(|note| note.job == job.id && Some(note.token) == token)
-                })
-                .map(|job| job.id)
+                .filter(|held| seen.notes.iter().any(|note| note.job == held.job && note.token == held.token))
+                .map(|held| held.job)
                 .collect(),
         };
         Ok(local::sessions(&files.folder)?.into_iter().map(info).collect())

@@ -23,6 +23,12 @@ impl Wakes {
         Ok(Self { path, file })
     }
 
+    /// The counter as it is; `None` where there is none.
+    pub(crate) fn existing(folder: &Folder) -> Result<Option<Self>> {
+        let path = folder.wakes();
+        Ok(files::open_existing(&path)?.map(|file| Self { path, file }))
+    }
+
     /// Counts one commit. Only the holder of the writer's lock calls this, or two counts may become one.
     pub(crate) fn bump(&self) -> Result<()> {
         let next = self.read().wrapping_add(1);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     clock::Timestamp,
     engine::Rows,
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     queue::{
         enqueue::check_name,
         id::{JobId, Token},
@@ -21,6 +21,9 @@ use crate::{
         view::{first_rows, get_record, inconsistent},
     },
 };
+
+/// How many empty lanes keep their rows.
+const EMPTY_LANES_KEPT: usize = 64;
 
 /// One act of administration, as it travels in a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +53,8 @@ pub(crate) enum Admin {
     Prune {
         limit: usize,
     },
+    /// Removes the rows of lanes that have no jobs, but for some.
+    SweepLanes,
     Configure {
         setting: String,
         value: u64,
@@ -65,6 +70,7 @@ pub(crate) fn administer(context: &mut Context<'_>, admin: &Admin) -> Result<Out
         Admin::Pause { queue } => set_paused(context, queue, true),
         Admin::Resume { queue } => set_paused(context, queue, false),
         Admin::Prune { limit } => prune(context, *limit),
+        Admin::SweepLanes => sweep_lanes(context),
         Admin::Configure { setting, value } => configure(context, setting, *value),
     }
 }
@@ -188,7 +194,12 @@ fn prune(context: &mut Context<'_>, limit: usize) -> Result<Outcome> {
             break;
         }
         let id = keys::id_at_end(&key).ok_or_else(|| inconsistent("an entry of the expiry index names no job"))?;
-        let (home, job) = context.find(id)?;
+        let (home, job) = match context.find(id) {
+            Ok(found) => found,
+            // A row that this build can't read is left to one that can.
+            Err(error) if error.kind() == ErrorKind::Corrupt => continue,
+            Err(error) => return Err(error),
+        };
         context.take_out(&job, home);
         context.forget_place(&job);
         jobs += 1;
@@ -200,6 +211,26 @@ fn prune(context: &mut Context<'_>, limit: usize) -> Result<Outcome> {
 pub(crate) fn has_expired(rows: &dyn Rows, now: Timestamp) -> Result<bool> {
     let first = first_rows(rows, &keys::expiries(), 1)?;
     Ok(first.first().and_then(|(key, _)| keys::time_of(key)).is_some_and(|at| at <= now))
+}
+
+fn sweep_lanes(context: &mut Context<'_>) -> Result<Outcome> {
+    for lane in lanes_to_sweep(&context.rows)? {
+        context.rows.remove(lane);
+    }
+    Ok(Outcome::Done)
+}
+
+/// The rows of empty lanes, but for as many as are kept, so that a queue that is filled and emptied in turns does not
+/// write lane rows each time.
+pub(crate) fn lanes_to_sweep(rows: &dyn Rows) -> Result<Vec<Vec<u8>>> {
+    let mut empty = Vec::new();
+    for (key, _) in first_rows(rows, &keys::all_lanes(), usize::MAX)? {
+        let Some((queue, lane)) = keys::lane_of(&key) else { continue };
+        if first_rows(rows, &keys::ready_lane(&queue, lane), 1)?.is_empty() {
+            empty.push(key);
+        }
+    }
+    Ok(empty.split_off(EMPTY_LANES_KEPT.min(empty.len())))
 }
 
 fn configure(context: &mut Context<'_>, name: &str, value: u64) -> Result<Outcome> {

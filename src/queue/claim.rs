@@ -25,8 +25,6 @@ use crate::{
     },
 };
 
-/// How many empty lanes a queue keeps, so that a queue that is filled and emptied in turns does not write lane rows.
-const EMPTY_LANES_KEPT: usize = 16;
 /// How many jobs one claim may take.
 pub const CLAIM_JOBS_MAX: usize = 1_000;
 
@@ -109,12 +107,6 @@ pub(crate) fn claim(context: &mut Context<'_>, claim: &Claim) -> Result<Outcome>
             head.by = context.change.writer.clone();
             context.rows.put_record(keys::head(queue), &head)?;
         }
-        if taken {
-            for lane in selection.empty_lanes.drain(..).skip(EMPTY_LANES_KEPT) {
-                context.rows.remove(keys::lane(queue, lane));
-            }
-        }
-        selection.empty_lanes.clear();
     }
     if let Some(queue) = claim.queues.first()
         && claim.conflicts > 0

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    clock::monotonic,
+    clock::{Timestamp, deadline_after, monotonic},
     engine::Rows,
     error::{Error, Result},
     queue::{
@@ -11,10 +11,11 @@ use crate::{
         admin::Admin,
         claim::{CLAIM_JOBS_MAX, Claim},
         enqueue::check_name,
-        id::{JobId, SessionId},
+        id::{JobId, SessionId, Token},
         info::{QueueStats, all_stats, stats},
         lease::{ClaimAnswer, leases_of},
         list::{JobFilter, list},
+        promote::next_due,
         record::{HeadRecord, Home, JobRecord},
         select::{Selection, Tasks, Wanted, select},
         settle::Settled,
@@ -24,7 +25,7 @@ use crate::{
         Store,
         change::{BATCH_JOBS_MAX, Candidate, Intent, Outcome},
         keys,
-        view::get_record,
+        view::{for_each, get_record},
     },
 };
 
@@ -80,6 +81,9 @@ impl Queue {
 
     /// Claims up to `jobs` jobs, whatever their tasks; waits up to `wait` for the first. The leases beat by themselves.
     ///
+    /// Scheduled jobs that are due are made ready on the way; jobs of processes that died are taken back by any
+    /// [`Worker`](crate::Worker) on the store, in whatever process.
+    ///
     /// # Errors
     /// `Invalid` for 0 jobs or more than 1,000.
     pub fn claim(&self, jobs: usize, wait: Duration) -> Result<Vec<Lease>> {
@@ -87,15 +91,19 @@ impl Queue {
         if jobs == 0 || jobs > CLAIM_JOBS_MAX {
             return Err(Error::invalid(format!("a claim takes from 1 to {CLAIM_JOBS_MAX} jobs, not {jobs}")));
         }
-        let deadline = monotonic() + wait;
-        let wanted = Wanted { tasks: Tasks::Any, jobs_max: jobs, idle: true };
+        let deadline = deadline_after(wait);
+        let inner = &self.store.inner;
         loop {
-            let seen = self.store.inner.site.wakes();
+            let seen = inner.site.wakes();
+            if next_due(inner.rows()?.as_ref())?.is_some_and(|at| at <= Timestamp::now()) {
+                inner.perform(Intent::Promote { limit: CLAIM_JOBS_MAX })?;
+            }
+            let wanted = Wanted { tasks: Tasks::Any, jobs_max: jobs, idle: inner.is_idle() };
             let leases = self.store.claim_by_rebase(std::slice::from_ref(&self.name), &wanted, || ())?;
             if !leases.leases.is_empty() || monotonic() >= deadline {
                 return Ok(leases.leases);
             }
-            self.store.inner.wait_for_commit(seen, deadline);
+            inner.wait_for_commit(seen, deadline);
         }
     }
 
@@ -117,7 +125,7 @@ impl Queue {
         let claim = Claim {
             session: session.id,
             queues: vec![record.queue.clone()],
-            wanted: Wanted { tasks: Tasks::Any, jobs_max: 1, idle: true },
+            wanted: Wanted { tasks: Tasks::Any, jobs_max: 1, idle: inner.is_idle() },
             candidates: vec![Candidate { job, key: record.key_in(home) }],
             fill: false,
             conflicts: 0,
@@ -192,7 +200,7 @@ impl Store {
     /// # Errors
     /// `NotFound` for a job that never was; `TimedOut`.
     pub fn wait_ended(&self, id: JobId, timeout: Duration) -> Result<Option<JobInfo>> {
-        let deadline = monotonic() + timeout;
+        let deadline = deadline_after(timeout);
         loop {
             let seen = self.inner.site.wakes();
             let snapshot = crate::store::snapshot::Snapshot::take(&self.inner)?;
@@ -327,21 +335,23 @@ impl Store {
         let applied = self.inner.commit(Vec::new(), vec![Intent::Claim(claim)], None)?;
         leases_of(&self.inner, &session, applied)
     }
-
-    /// The jobs that a session holds, as a peek shows them.
-    pub(crate) fn held_by(&self, session: SessionId) -> Result<Vec<JobRecord>> {
-        Ok(held(self.inner.rows()?.as_ref())?
-            .into_iter()
-            .filter(|job| job.lease.as_ref().is_some_and(|lease| lease.session == session))
-            .collect())
-    }
 }
 
-/// All held jobs: as many as run now.
-pub(crate) fn held(rows: &dyn Rows) -> Result<Vec<JobRecord>> {
+/// What a held job's row says of its lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct HeldJob {
+    pub(crate) job: JobId,
+    pub(crate) session: SessionId,
+    pub(crate) token: Token,
+}
+
+/// All held jobs: as many as run now. A row that this build can't read is somebody else's.
+pub(crate) fn held(rows: &dyn Rows) -> Result<Vec<HeldJob>> {
     let mut jobs = Vec::new();
-    crate::store::view::for_each(rows, &keys::ById::Held.all(), |_, bytes| {
-        jobs.push(crate::codec::decode(bytes)?);
+    for_each(rows, &keys::ById::Held.all(), |_, bytes| {
+        if let Ok(JobRecord { id, lease: Some(lease), .. }) = crate::codec::decode(bytes) {
+            jobs.push(HeldJob { job: id, session: lease.session, token: lease.token });
+        }
         Ok(())
     })?;
     Ok(jobs)

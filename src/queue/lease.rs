@@ -14,6 +14,7 @@ use crate::{
     codec::Payload,
     error::{Error, ErrorKind, Result},
     queue::{
+        HeldJob,
         claim::{ClaimedJob, Hijack},
         id::{JobId, Token},
         record::JobRecord,
@@ -70,17 +71,20 @@ pub(crate) fn leases_of(inner: &Arc<Inner>, session: &Arc<Session>, applied: App
     });
     let claimed = claimed.ok_or_else(|| Error::corrupt("a claim was answered without its outcome"))?;
     let token = claimed.token.unwrap_or(Token(0));
-    let lease = |job: ClaimedJob| Lease {
-        held: Arc::new(Held {
-            inner: inner.clone(),
-            session: session.clone(),
-            task: job.task,
-            record: job.record,
-            token,
-            run: Mutex::default(),
-            is_settled: AtomicBool::new(false),
-            is_completed_in_transaction: AtomicBool::new(false),
-        }),
+    let lease = |job: ClaimedJob| {
+        session.take_in_hand(job.record.id, token);
+        Lease {
+            held: Arc::new(Held {
+                inner: inner.clone(),
+                session: session.clone(),
+                task: job.task,
+                record: job.record,
+                token,
+                run: Mutex::default(),
+                is_settled: AtomicBool::new(false),
+                is_completed_in_transaction: AtomicBool::new(false),
+            }),
+        }
     };
     Ok(ClaimAnswer {
         leases: claimed.jobs.into_iter().map(lease).collect(),
@@ -171,7 +175,8 @@ impl Lease {
         self.held.record.suspect
     }
 
-    /// Notes that the work begins. From here on the attempt is charged, also if this process dies; before, it is not.
+    /// Notes that the work begins. From here on the attempt is charged, also if this process dies, unless the lease is
+    /// released or dropped; before, it is not.
     ///
     /// # Errors
     /// `Unavailable` when the session's file can't be written.
@@ -231,9 +236,16 @@ impl Lease {
             tx.settle(self.ending(Ending::Complete { result: result_payload(&value)? }));
             Ok(value)
         })?;
-        self.held.is_completed_in_transaction.store(true, Ordering::Release);
-        self.note_settled();
+        self.note_completed_in_transaction();
         Ok(value)
+    }
+
+    /// Runs a transaction on the job's store; conflicts name the job as the one that wrote.
+    ///
+    /// # Errors
+    /// As [`Store::transaction`].
+    pub fn transaction<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        transaction::run(&self.store(), Some(self.id()), body).map(|(value, _)| value)
     }
 
     /// The attempt failed: again after `retry_after`, or never for `None`.
@@ -273,7 +285,7 @@ impl Lease {
 
     /// Waits for a settlement that was handed in.
     pub(crate) fn settled(&self, ticket: Ticket) -> Result<Settled> {
-        let answer = ticket.wait(&self.held.inner.site, self.held.inner.patience);
+        let answer = ticket.wait(&self.held.inner.site);
         if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::LeaseLost) || answer.is_ok() {
             self.note_settled();
         }
@@ -315,13 +327,25 @@ impl Lease {
         self.held.inner.submit(Vec::new(), vec![Intent::Settle(settle)], Some(self.id()))
     }
 
-    /// Leaves the lease to whoever recovers this session's jobs.
+    /// Leaves the lease to whoever finds that nobody has it in hand.
     pub(crate) fn abandon(&self) {
         self.held.is_settled.store(true, Ordering::Release);
+        self.held.session.let_go(self.id(), self.token());
+    }
+
+    /// Notes that a transaction has completed the job.
+    pub(crate) fn note_completed_in_transaction(&self) {
+        self.held.is_completed_in_transaction.store(true, Ordering::Release);
+        self.note_settled();
+    }
+
+    pub(crate) fn held_job(&self) -> HeldJob {
+        HeldJob { job: self.id(), session: self.held.session.id, token: self.token() }
     }
 
     fn note_settled(&self) {
         self.held.is_settled.store(true, Ordering::Release);
+        self.held.session.let_go(self.id(), self.token());
         if let Some(note) = self.run().note.take()
             && let Err(error) = note.clear()
         {
@@ -336,22 +360,35 @@ impl Lease {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.is_settled.load(Ordering::Acquire) {
-            return;
+        if !self.is_settled.load(Ordering::Acquire) {
+            // Nobody waits for the answer. Where it fails, what this process holds and nobody has in hand is found by
+            // its maintenance, or at the end of the session.
+            let settle = Settle { job: self.record.id, token: self.token, started_at: None, how: Ending::Release };
+            let _ = self.inner.submit(Vec::new(), vec![Intent::Settle(settle)], Some(self.record.id));
         }
-        let settle = Settle { job: self.record.id, token: self.token, started_at: None, how: Ending::Release };
-        // Nobody waits for the answer; if it can't be handed in, the end of the session gives the job back.
-        let _ = self.inner.submit(Vec::new(), vec![Intent::Settle(settle)], Some(self.record.id));
+        self.session.let_go(self.record.id, self.token);
+        if let Some(note) = self.run.get_mut().unwrap_or_else(PoisonError::into_inner).note.take() {
+            let _ = note.clear();
+        }
     }
 }
 
-/// Results are JSON, so that anybody can read them; bincode where a type can't be JSON; none for `()`.
+/// A result as JSON may take so many times what it takes as bincode; beyond, it is bytes, and stays bincode.
+const JSON_TIMES_MAX: usize = 3;
+
+/// Results are JSON, so that anybody can read them (a float that is not finite is null there); bincode where a type
+/// can't be JSON, or is mostly bytes; none for `()`.
 pub(crate) fn result_payload<T: Serialize>(result: &T) -> Result<Option<Payload>> {
-    let payload = Payload::bincode(result);
-    if payload.as_ref().is_ok_and(|payload| payload.as_bytes().is_empty()) {
+    let packed = Payload::bincode(result);
+    let bytes = packed.as_ref().map_or(usize::MAX, |packed| packed.as_bytes().len());
+    if bytes == 0 {
         return Ok(None);
     }
-    Payload::json(result).or(payload).map(Some)
+    let is_small = |json: &Payload| json.as_bytes().len() / JSON_TIMES_MAX <= bytes.saturating_add(256);
+    match Payload::json(result) {
+        Ok(json) if is_small(&json) => Ok(Some(json)),
+        _ => packed.map(Some),
+    }
 }
 
 impl std::fmt::Debug for Lease {

@@ -34,7 +34,7 @@ mod select_tests;
 #[cfg(test)]
 mod table_tests;
 
-pub(crate) use self::handle::held;
+pub(crate) use self::handle::{HeldJob, held};
 pub use self::{
     handle::Queue,
     info::{JobError, JobInfo, QueueStats},

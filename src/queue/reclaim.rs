@@ -15,7 +15,11 @@ use crate::{
         id::{JobId, SessionId, Token},
         record::{Home, JobRecord},
     },
-    store::{apply::Context, change::Outcome, keys::ById},
+    store::{
+        apply::Context,
+        change::{CHANGE_BYTES_MAX, Outcome},
+        keys::ById,
+    },
 };
 
 /// What a session's file said when it was found dead or stopped, and which slice of the held jobs to walk.
@@ -79,7 +83,7 @@ pub(crate) fn reclaim(context: &mut Context<'_>, reclaim: &Reclaim) -> Result<Ou
         range = range.after(&ById::Held.key(after));
     }
     let mut jobs: Vec<JobRecord> = Vec::new();
-    let mut walked = 0;
+    let (mut walked, mut taken_bytes, mut is_cut) = (0, 0, false);
     let mut last = None;
     context.rows.visit(&range.start, &range.end, &mut |key, bytes| {
         if walked == reclaim.limit {
@@ -87,13 +91,17 @@ pub(crate) fn reclaim(context: &mut Context<'_>, reclaim: &Reclaim) -> Result<Ou
         }
         walked += 1;
         last = crate::store::keys::id_at_end(key);
-        let job: JobRecord = codec::decode(bytes)?;
-        if job.lease.as_ref().is_some_and(|lease| lease.session == reclaim.session) {
+        // A row that this build can't read is somebody else's to take back.
+        if let Ok(job) = codec::decode::<JobRecord>(bytes)
+            && job.lease.as_ref().is_some_and(|lease| lease.session == reclaim.session)
+        {
+            taken_bytes += bytes.len();
             jobs.push(job);
         }
-        Ok(ControlFlow::Continue(()))
+        is_cut = taken_bytes >= CHANGE_BYTES_MAX;
+        Ok(if is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
-    let mut reclaimed = Reclaimed { next: last.filter(|_| walked == reclaim.limit), ..Reclaimed::default() };
+    let mut reclaimed = Reclaimed { next: last.filter(|_| is_cut || walked == reclaim.limit), ..Reclaimed::default() };
     for job in jobs {
         take_back(context, reclaim, job, &mut reclaimed)?;
     }
@@ -110,7 +118,7 @@ fn take_back(context: &mut Context<'_>, reclaim: &Reclaim, mut job: JobRecord, d
     context.take_out(&job, Home::ById(ById::Held));
     job.lease = None;
     let is = |note: JobId, token: Token| note == id && token == lease.token;
-    if reclaim.ended.iter().any(|(note, token)| is(*note, *token)) {
+    if !reclaim.power_cut && reclaim.ended.iter().any(|(note, token)| is(*note, *token)) {
         job.attempt += 1;
         context.end_completed(job)?;
         done.completed.push(id);

@@ -49,8 +49,6 @@ pub(crate) struct Selection {
     pub(crate) suspects_wait: bool,
     /// The next job has to wait, so that nothing behind it is taken either.
     is_ended: bool,
-    /// Lanes in use that have no jobs.
-    pub(crate) empty_lanes: Vec<Lane>,
 }
 
 impl Selection {
@@ -82,8 +80,9 @@ pub(crate) fn select(rows: &dyn Rows, queue: &str, wanted: &Wanted, selection: &
         while let Some(lane) = open.next_if(|lane| lane.urgency() == urgency) {
             let mut cursor = Cursor::new(queue, lane);
             if cursor.peek(rows, wanted.jobs_max.min(CHUNK_ROWS))?.is_none() {
-                selection.empty_lanes.push(lane);
-            } else if lane.suspect && !wanted.idle {
+                continue;
+            }
+            if lane.suspect && !wanted.idle {
                 selection.suspects_wait = true;
             } else {
                 cursors.push(cursor);

@@ -1,6 +1,8 @@
 //! The queue object as a snapshot shows it: MagLev's own way to take a job. Jobs are shifted off the view, and the
 //! commit makes it so, or says who came first.
 
+use std::collections::VecDeque;
+
 use crate::{
     error::{Error, ErrorKind, Result},
     queue::{
@@ -37,6 +39,9 @@ pub struct QueueView<'a> {
     tasks: Tasks,
     head: Option<HeadRecord>,
     shifted: Vec<JobRecord>,
+    /// Jobs read and not shifted yet, and whether there are no more.
+    ahead: VecDeque<JobRecord>,
+    is_read: bool,
     idle: bool,
     conflicts: u64,
     suspects_wait: bool,
@@ -51,7 +56,9 @@ impl<'a> QueueView<'a> {
             tasks: Tasks::Any,
             head: None,
             shifted: Vec::new(),
-            idle: true,
+            ahead: VecDeque::new(),
+            is_read: false,
+            idle: snapshot.inner().is_idle(),
             conflicts: 0,
             suspects_wait: false,
             is_spent: false,
@@ -94,21 +101,29 @@ impl<'a> QueueView<'a> {
         if self.head()?.paused || self.shifted.iter().any(|job| job.suspect) {
             return Ok(None);
         }
-        let wanted = Wanted {
-            tasks: self.tasks.clone(),
-            jobs_max: self.shifted.len() + 1,
-            idle: self.idle && self.shifted.is_empty(),
-        };
+        if self.ahead.is_empty() && !self.is_read {
+            self.read_ahead()?;
+        }
+        let Some(job) = self.ahead.pop_front() else { return Ok(None) };
+        let info = self.snapshot.read_exactly(|rows| JobInfo::of(rows, Home::Ready, job.clone()))?;
+        self.shifted.push(job);
+        Ok(Some(info))
+    }
+
+    /// Reads more jobs than are asked for, so that many shifts don't read the same rows again and again.
+    fn read_ahead(&mut self) -> Result<()> {
+        let read = self.shifted.len();
+        let jobs_max = 2 * read + 1;
+        let wanted = Wanted { tasks: self.tasks.clone(), jobs_max, idle: self.idle && read == 0 };
         let selection = self.snapshot.read_exactly(|rows| {
             let mut selection = Selection::default();
             select(rows, &self.queue, &wanted, &mut selection)?;
             Ok(selection)
         })?;
         self.suspects_wait |= selection.suspects_wait;
-        let Some(job) = selection.jobs.into_iter().nth(self.shifted.len()) else { return Ok(None) };
-        let info = self.snapshot.read_exactly(|rows| JobInfo::of(rows, Home::Ready, job.clone()))?;
-        self.shifted.push(job);
-        Ok(Some(info))
+        self.is_read = selection.jobs.len() < jobs_max;
+        self.ahead = selection.jobs.into_iter().skip(read).collect();
+        Ok(())
     }
 
     /// Claims what was shifted; strictly, or by rebase, where a job that another took is replaced by the next one.

@@ -15,7 +15,7 @@ use crate::{
         enqueue::NewJob,
         id::{JobId, Token},
         reclaim::{Reclaim, Reclaimed},
-        settle::{Settle, Settled},
+        settle::{Ending, Settle, Settled},
     },
     store::{
         conflict::{Version, Writer},
@@ -55,6 +55,19 @@ pub(crate) struct Change {
     pub(crate) writer: Writer,
     pub(crate) guards: Vec<Guard>,
     pub(crate) intents: Vec<Intent>,
+}
+
+impl Change {
+    /// About how many bytes its rows will take.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        let of_intent = |intent: &Intent| match intent {
+            Intent::Put { value: Value::Plain(payload), .. } => payload.as_bytes().len(),
+            Intent::Enqueue(job) => job.args.as_bytes().len(),
+            Intent::Settle(Settle { how: Ending::Complete { result: Some(result) }, .. }) => result.as_bytes().len(),
+            _ => 0,
+        };
+        self.intents.iter().map(of_intent).sum()
+    }
 }
 
 /// A condition on the store.

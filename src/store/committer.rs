@@ -12,13 +12,13 @@ use std::{
         atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
 use crate::{
-    clock::Timestamp,
+    clock::{Timestamp, deadline_after},
     codec::hex,
     engine::{Basis, RowSet, Rows},
     error::{Error, ErrorKind, Result},
@@ -34,8 +34,9 @@ use crate::{
     },
 };
 
-/// How many changes one group may hold.
+/// How many changes one group may hold, and after how many bytes of payloads it is closed.
 const GROUP_CHANGES_MAX: usize = 10_000;
+const GROUP_BYTES_MAX: usize = 16 << 20;
 
 const WAITING: u8 = 0;
 const SEALED: u8 = 1;
@@ -51,7 +52,7 @@ pub enum Step {
     Locked,
     /// The group's rows are known, and not written.
     Applied,
-    /// They are on the disk, and nobody has been answered.
+    /// They are on the disk, and nobody has been woken or answered.
     Written,
 }
 
@@ -78,6 +79,8 @@ pub(crate) struct Ticket {
     id: String,
     seal: Arc<AtomicU8>,
     answer: Receiver<Result<Applied>>,
+    deadline: Instant,
+    patience: Duration,
 }
 
 pub(crate) struct Committer {
@@ -94,12 +97,20 @@ struct Desk {
     turn: Mutex<()>,
     /// How many changes the last group had: with company, changes are gathered by the thread.
     last_group: AtomicUsize,
+    /// How many works are with the thread: nobody overtakes them.
+    queued: AtomicUsize,
 }
 
 impl Committer {
     pub(crate) fn start(site: Arc<Site>, hook: Option<StepHook>) -> Result<Self> {
         let (work, inbox) = unbounded();
-        let desk = Arc::new(Desk { site, hook, turn: Mutex::new(()), last_group: AtomicUsize::new(0) });
+        let desk = Arc::new(Desk {
+            site,
+            hook,
+            turn: Mutex::new(()),
+            last_group: AtomicUsize::new(0),
+            queued: AtomicUsize::new(0),
+        });
         let serving = desk.clone();
         thread::Builder::new()
             .name("casque-committer".into())
@@ -118,15 +129,16 @@ impl Committer {
         }
         match self.desk.commit_alone(change) {
             Ok(answer) => answer,
-            Err(change) => self.submit(*change)?.wait(&self.desk.site, patience),
+            Err(change) => self.submit(*change, patience)?.wait(&self.desk.site),
         }
     }
 
-    /// Hands a change in; it is on its way when this returns.
-    pub(crate) fn submit(&self, change: Change) -> Result<Ticket> {
+    /// Hands a change in; it is on its way when this returns, and its patience begins.
+    pub(crate) fn submit(&self, change: Change, patience: Duration) -> Result<Ticket> {
         let (answer, receiver) = bounded(1);
         let seal = Arc::new(AtomicU8::new(WAITING));
-        let ticket = Ticket { id: change.id.to_string(), seal: seal.clone(), answer: receiver };
+        let deadline = deadline_after(patience);
+        let ticket = Ticket { id: change.id.to_string(), seal: seal.clone(), answer: receiver, deadline, patience };
         self.send(Work::Change(Box::new(Pending { change, seal, answer })))?;
         Ok(ticket)
     }
@@ -161,6 +173,7 @@ impl Committer {
         if self.stopped.load(Ordering::Acquire) {
             return Err(Error::closed());
         }
+        self.desk.queued.fetch_add(1, Ordering::AcqRel);
         self.work.send(work).map_err(|_| Error::closed())
     }
 }
@@ -171,39 +184,51 @@ impl Ticket {
     /// # Errors
     /// `Unavailable` when the patience ran out before the change was sealed into a group: nothing was written.
     /// `Unknown` when it ran out after that: the change is wholly there or wholly absent, and may still come.
-    pub(crate) fn wait(self, site: &Site, patience: Duration) -> Result<Applied> {
-        match self.answer.recv_timeout(patience) {
-            Ok(answer) => answer,
-            Err(RecvTimeoutError::Disconnected) => Err(Error::new(
+    pub(crate) fn wait(self, site: &Site) -> Result<Applied> {
+        let failure = match self.answer.recv_deadline(self.deadline) {
+            Ok(answer) => return answer,
+            Err(failure) => failure,
+        };
+        let withdrawn = self.seal.compare_exchange(WAITING, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let change = format!("change {}", self.id);
+        match failure {
+            RecvTimeoutError::Disconnected if withdrawn => Err(Error::closed()),
+            RecvTimeoutError::Disconnected => Err(Error::new(
                 ErrorKind::Unknown,
-                format!("the committer ended before it answered change {}; read the store to find out", self.id),
+                format!("the committer ended before it answered {change}; read the store to find out"),
             )),
-            Err(RecvTimeoutError::Timeout) => {
-                let withdrawn =
-                    self.seal.compare_exchange(WAITING, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire).is_ok();
-                if withdrawn {
-                    return Err(out_of_patience(site.files(), ErrorKind::Unavailable, &format!("change {}", self.id)));
-                }
-                // It was sealed in this very moment, or the write is slow: the answer may be there already.
-                self.answer.try_recv().unwrap_or_else(|_| {
-                    Err(out_of_patience(site.files(), ErrorKind::Unknown, &format!("change {}", self.id)))
-                })
+            RecvTimeoutError::Timeout if withdrawn => {
+                Err(out_of_patience(site.files(), ErrorKind::Unavailable, &change))
             }
+            // It is being written: who gives up now does not know what becomes of it, so it is worth as long again.
+            RecvTimeoutError::Timeout => self
+                .answer
+                .recv_timeout(self.patience)
+                .unwrap_or_else(|_| Err(out_of_patience(site.files(), ErrorKind::Unknown, &change))),
         }
     }
 }
 
 /// W8: names who holds the writer's lock, and whether that process is stopped.
 pub(crate) fn out_of_patience(files: Option<&Files>, kind: ErrorKind, what: &str) -> Error {
-    let holder = match files.and_then(|files| files.lock.holder()) {
+    let holder = match files.and_then(|files| local::holder(&files.folder)) {
         Some(holder) => {
             let state = if local::is_stopped(holder.pid) { " (it is stopped: continue or kill it)" } else { "" };
             format!("process {} ({}) holds the writer's lock to {}{state}", holder.pid, holder.label, holder.purpose)
         }
         None => "the disk did not answer".to_owned(),
     };
+    let stopped: Vec<String> = files
+        .and_then(|files| local::sessions(&files.folder).ok())
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|seen| seen.alive && local::is_stopped(seen.pid))
+        .map(|seen| seen.pid.to_string())
+        .collect();
+    let stopped =
+        if stopped.is_empty() { String::new() } else { format!("; stopped on this store: {}", stopped.join(", ")) };
     let fate = if kind == ErrorKind::Unknown { "it may or may not be committed" } else { "nothing was written" };
-    Error::new(kind, format!("{what} timed out: {holder}; {fate}"))
+    Error::new(kind, format!("{what} timed out: {holder}{stopped}; {fate}"))
 }
 
 impl Desk {
@@ -213,13 +238,20 @@ impl Desk {
             let Some(work) = next.take().or_else(|| inbox.recv().ok()) else { return };
             match work {
                 Work::Stop => return,
-                Work::Section { purpose, work } => self.run_section(purpose, work),
+                Work::Section { purpose, work } => {
+                    self.run_section(purpose, work);
+                    self.queued.fetch_sub(1, Ordering::AcqRel);
+                }
                 Work::Change(first) => {
                     let turn = self.take_turn();
+                    let mut bytes = first.change.payload_bytes();
                     let mut group = vec![*first];
-                    while group.len() < GROUP_CHANGES_MAX {
+                    while group.len() < GROUP_CHANGES_MAX && bytes < GROUP_BYTES_MAX {
                         match inbox.try_recv() {
-                            Ok(Work::Change(pending)) => group.push(*pending),
+                            Ok(Work::Change(pending)) => {
+                                bytes += pending.change.payload_bytes();
+                                group.push(*pending);
+                            }
                             Ok(other) => {
                                 next = Some(other);
                                 break;
@@ -227,7 +259,9 @@ impl Desk {
                             Err(_) => break,
                         }
                     }
+                    let changes = group.len();
                     self.commit_group(group);
+                    self.queued.fetch_sub(changes, Ordering::AcqRel);
                     drop(turn);
                 }
             }
@@ -249,7 +283,7 @@ impl Desk {
 
     /// Commits a change on the caller's own thread, if nobody else is about to commit; else gives it back.
     fn commit_alone(&self, change: Change) -> Result<Result<Applied>, Box<Change>> {
-        if self.last_group.load(Ordering::Relaxed) > 1 {
+        if self.last_group.load(Ordering::Relaxed) > 1 || self.queued.load(Ordering::Acquire) > 0 {
             return Err(Box::new(change));
         }
         let Ok(_turn) = self.turn.try_lock() else { return Err(Box::new(change)) };
@@ -299,15 +333,12 @@ impl Desk {
         if is_basis_changed(&written) {
             written = written.map_err(|error| Error::unavailable(error.full_message()));
         }
-        self.step(Step::Written);
         let Err(failure) = written else { return verdicts };
-        // The group fails as one; who was refused, or had nothing to write, has its verdict all the same.
+        // Verdicts up to the first change that had something to write stand; those after it saw what was not written.
+        let first = verdicts.iter().position(|verdict| matches!(verdict, Ok(Applied { version: Some(_), .. })));
+        verdicts.truncate(first.unwrap_or(verdicts.len()));
         verdicts.resize_with(changes.len(), || Err(failure.for_each_caller()));
-        let survives = |verdict: Result<Applied>| match verdict {
-            Ok(Applied { version: Some(_), .. }) => Err(failure.for_each_caller()),
-            verdict => verdict,
-        };
-        verdicts.into_iter().map(survives).collect()
+        verdicts
     }
 
     fn apply_and_write(&self, changes: &[Change], verdicts: &mut Vec<Result<Applied>>) -> Result<()> {
@@ -338,6 +369,7 @@ impl Desk {
         let group_rows = overlay.into_rows();
         drop(rows);
         write_and_know(site, &basis, &group_rows, (before.version, newest))?;
+        self.step(Step::Written);
         site.bump_wakes();
         Ok(())
     }
@@ -366,7 +398,7 @@ impl Pending {
 }
 
 /// A log that is in use holds changes which this file lacks; only a build that reads logs may go on from here.
-fn refuse_log_in_use(rows: &dyn Rows) -> Result<()> {
+pub(crate) fn refuse_log_in_use(rows: &dyn Rows) -> Result<()> {
     match get_record(rows, keys::LOG)? {
         Some(LogRecord::InUse { log }) => {
             let log = hex(&log);

@@ -16,18 +16,22 @@ use crate::{
     clock::{monotonic, sleep},
     engine::{Rows, SnapshotError},
     error::{Error, ErrorKind, Result},
-    local::children,
-    queue::{held, id::JobId, reclaim::Reclaim, record::JobRecord},
+    queue::{held, id::JobId, reclaim::Reclaim},
     store::{
         change::{Applied, Change, ChangeId, ClientId, Guard, Intent, Outcome},
-        committer::{Committer, Ticket},
+        committer::{Committer, Ticket, refuse_log_in_use},
         conflict::{Version, Writer},
         session::Session,
         settings::Settings,
         site::Site,
-        snapshot::{PIN_MAX, Pin},
+        snapshot::Pin,
     },
 };
+
+/// W7: how often the count of commits is read by who waits for one.
+pub(crate) const WAKE_POLL: Duration = Duration::from_millis(5);
+/// After how long who waits for a commit looks at the store, counted or not.
+pub(crate) const LOOK_ANYWAY: Duration = Duration::from_secs(1);
 
 pub(crate) struct Inner {
     pub(crate) site: Arc<Site>,
@@ -38,7 +42,9 @@ pub(crate) struct Inner {
     client: ClientId,
     next_number: AtomicU64,
     session: Mutex<Option<Arc<Session>>>,
-    pins: OnceLock<Sender<(Instant, Weak<Mutex<Pin>>)>>,
+    pins: OnceLock<Pins>,
+    /// No claims any more: what is held is being given back.
+    closing: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -54,6 +60,7 @@ impl Inner {
             next_number: AtomicU64::new(1),
             session: Mutex::new(None),
             pins: OnceLock::new(),
+            closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         }
     }
@@ -67,7 +74,10 @@ impl Inner {
     pub(crate) fn rows(&self) -> Result<Box<dyn Rows + Send>> {
         self.check_open()?;
         match self.site.engine.snapshot() {
-            Ok(rows) => return Ok(rows),
+            Ok(rows) => {
+                refuse_log_in_use(rows.as_ref())?;
+                return Ok(rows);
+            }
             Err(SnapshotError::Failed(error)) => return Err(error),
             Err(SnapshotError::NeedsRecovery) => {}
         }
@@ -105,7 +115,7 @@ impl Inner {
     /// Hands a change in without waiting for its answer.
     pub(crate) fn submit(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Ticket> {
         let change = self.change(guards, intents, job)?;
-        self.writer()?.submit(change)
+        self.writer()?.submit(change, self.patience)
     }
 
     fn change(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Change> {
@@ -143,6 +153,9 @@ impl Inner {
     /// This process's presence on the store, begun at its first claim.
     pub(crate) fn session(&self) -> Result<Arc<Session>> {
         self.check_open()?;
+        if self.closing.load(Ordering::Acquire) {
+            return Err(Error::closed());
+        }
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(session) = &*session {
             return Ok(session.clone());
@@ -152,46 +165,40 @@ impl Inner {
         Ok(begun)
     }
 
+    /// P4: whether this process runs nothing, so that it may take a suspect job.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.session_if_begun().is_none_or(|session| session.is_idle())
+    }
+
     /// The session of this process, if it has begun one.
     pub(crate) fn session_if_begun(&self) -> Option<Arc<Session>> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until some process has committed since `seen` was read, or the deadline; gives the new number (W7).
-    pub(crate) fn wait_for_commit(&self, seen: u64, deadline: Instant) -> u64 {
+    /// Waits until some process has committed since `seen` was read, or a second, or the deadline (W7).
+    pub(crate) fn wait_for_commit(&self, seen: u64, deadline: Instant) {
         let begun = monotonic();
         loop {
             let wakes = self.site.wakes();
             let now = monotonic();
-            if wakes != seen || now >= deadline || self.closed.load(Ordering::Acquire) {
-                return wakes;
+            // A writer that died after its commit and before it counted it must not keep anybody waiting.
+            let looks_anyway = now.duration_since(begun) >= LOOK_ANYWAY;
+            if wakes != seen || now >= deadline || looks_anyway || self.closed.load(Ordering::Acquire) {
+                return;
             }
-            let pause = if now.duration_since(begun) < Duration::from_secs(1) { 5 } else { 25 };
-            sleep(Duration::from_millis(pause).min(deadline - now));
+            sleep(WAKE_POLL.min(deadline - now));
         }
     }
 
     /// R3: sees to it that a snapshot gives its pages up in time, also where nobody reads from it any more.
     pub(crate) fn keep_in_time(&self, pin: &Arc<Mutex<Pin>>) {
-        let keeper = self.pins.get_or_init(|| {
-            let (sender, inbox) = bounded::<(Instant, Weak<Mutex<Pin>>)>(1024);
-            let _ = thread::Builder::new().name("casque-pins".into()).spawn(move || {
-                // They come in the order in which their time is up.
-                while let Ok((until, pin)) = inbox.recv() {
-                    sleep(until.saturating_duration_since(monotonic()));
-                    if let Some(pin) = pin.upgrade() {
-                        pin.lock().unwrap_or_else(PoisonError::into_inner).expire(monotonic());
-                    }
-                }
-            });
-            sender
-        });
-        // A snapshot beyond a thousand open ones gives its pages up at its next read.
-        let _ = keeper.try_send((monotonic() + PIN_MAX, Arc::downgrade(pin)));
+        let pins = self.pins.get_or_init(|| Pins::watch(&self.site));
+        pins.open.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(pin));
     }
 
     /// Ends this process's presence and closes the engine, under the writer's lock.
     pub(crate) fn close(&self, patience: Duration) -> Result<()> {
+        self.closing.store(true, Ordering::Release);
         let given_back = self.give_back_all();
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -215,17 +222,11 @@ impl Inner {
         }
         let Some(session) = self.session_if_begun() else { return Ok(()) };
         session.stop_beating();
-        let held_here = |job: &JobRecord| job.lease.as_ref().is_some_and(|lease| lease.session == session.id);
         let mut jobs = held(self.rows()?.as_ref())?;
-        jobs.retain(held_here);
-        // P5: what a child process still works on waits for it, and is found by whoever looks for leases without a session.
-        let mut busy = Vec::new();
-        if let Some(files) = self.site.files() {
-            let is_busy = |job: &&JobRecord| {
-                job.lease.as_ref().is_some_and(|lease| children::is_busy(&files.folder, job.id, lease.token))
-            };
-            busy.extend(jobs.iter().filter(is_busy).map(|job| job.id));
-        }
+        jobs.retain(|job| job.session == session.id);
+        // P5: what a child process still works on waits for it, and is found by whoever looks for leases without a
+        // session.
+        let busy: Vec<JobId> = jobs.iter().filter(|job| self.site.is_child_busy(job)).map(|job| job.job).collect();
         if busy.len() == jobs.len() {
             return Ok(());
         }
@@ -258,8 +259,32 @@ impl Drop for Inner {
     }
 }
 
+/// The snapshots that may still pin pages, and the thread that sees to them.
+struct Pins {
+    open: Arc<Mutex<Vec<Weak<Mutex<Pin>>>>>,
+    _sweep: Option<Alarm>,
+}
+
+impl Pins {
+    fn watch(site: &Site) -> Self {
+        let open: Arc<Mutex<Vec<Weak<Mutex<Pin>>>>> = Arc::default();
+        let swept = open.clone();
+        let sweep = Alarm::every("casque-pins", Duration::from_secs(1), move || {
+            let now = monotonic();
+            let is_pinned = |pin: &Weak<Mutex<Pin>>| {
+                pin.upgrade().is_some_and(|pin| pin.lock().unwrap_or_else(PoisonError::into_inner).expire(now))
+            };
+            swept.lock().unwrap_or_else(PoisonError::into_inner).retain(is_pinned);
+        });
+        // Without the thread a snapshot gives its pages up at its next read.
+        let sweep = sweep.inspect_err(|error| site.note_trouble(error)).ok();
+        Self { open, _sweep: sweep }
+    }
+}
+
 /// A channel that ends a thread's wait early.
 pub(crate) struct Alarm {
+    pid: u32,
     stop: Option<Sender<()>>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -276,14 +301,15 @@ impl Alarm {
                 }
             })
             .map_err(|error| Error::unavailable(format!("the thread {name} can't be started")).because(error))?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
+        Ok(Self { pid: std::process::id(), stop: Some(stop), thread: Some(thread) })
     }
 }
 
 impl Drop for Alarm {
     fn drop(&mut self) {
         self.stop = None;
-        if let Some(thread) = self.thread.take() {
+        // A process that was forked has none of its parent's threads.
+        if let Some(thread) = self.thread.take().filter(|_| self.pid == std::process::id()) {
             let _ = thread.join();
         }
     }

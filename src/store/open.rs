@@ -164,7 +164,7 @@ impl StoreOptions {
 
     fn open_for_reading(&self, path: &Path) -> Result<Arc<Inner>> {
         let engine = Redb::open(path, self.redb.clone())?;
-        let site = match Files::existing(path, &self.label_or_default())? {
+        let site = match Files::to_read(path)? {
             Some(files) => Site::on_disk(Box::new(engine), files),
             None => Site::in_memory(Box::new(engine)),
         };
@@ -213,7 +213,7 @@ impl StoreOptions {
         const PURPOSE: &str = "create the store";
         let deadline = monotonic() + self.patience;
         loop {
-            if let Some(guard) = files.lock.try_take(PURPOSE)? {
+            if let Some(guard) = files.lock()?.try_take(PURPOSE)? {
                 return Ok(guard);
             }
             if monotonic() >= deadline {

@@ -2,15 +2,19 @@
 //! (P1, P2). A store in memory has no other processes, and its session is a name only.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use crate::{
     clock::{Timestamp, monotonic},
     error::Result,
     local::{self, NoteSlot, SessionFile},
-    queue::id::{JobId, SessionId, Token},
+    queue::{
+        held,
+        id::{JobId, SessionId, Token},
+    },
     store::{inner::Alarm, site::Site},
 };
 
@@ -18,6 +22,8 @@ pub(crate) struct Session {
     pub(crate) id: SessionId,
     file: Option<Arc<SessionFile>>,
     beat: Mutex<Option<Alarm>>,
+    /// The leases that somebody in this process has in hand.
+    in_hand: Mutex<HashSet<(JobId, Token)>>,
 }
 
 /// A run that the session's file notes as begun, until its settlement is committed.
@@ -30,7 +36,7 @@ impl Session {
     pub(crate) fn begin(site: &Arc<Site>, label: &str, lease: Duration) -> Result<Self> {
         let id = SessionId::random();
         let Some(files) = site.files() else {
-            return Ok(Self { id, file: None, beat: Mutex::new(None) });
+            return Ok(Self { id, file: None, beat: Mutex::new(None), in_hand: Mutex::default() });
         };
         let file = Arc::new(SessionFile::create(&files.folder, id, label)?);
         let period = (lease / 10).clamp(Duration::from_millis(20), Duration::from_secs(1));
@@ -41,7 +47,7 @@ impl Session {
                 troubled.note_trouble(&error);
             }
         })?;
-        Ok(Self { id, file: Some(file), beat: Mutex::new(Some(beat)) })
+        Ok(Self { id, file: Some(file), beat: Mutex::new(Some(beat)), in_hand: Mutex::default() })
     }
 
     /// Notes that a handler begins, before it does.
@@ -56,15 +62,48 @@ impl Session {
         self.beat.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// Removes the session's file. Under the writer's lock.
+    pub(crate) fn take_in_hand(&self, job: JobId, token: Token) {
+        self.in_hand().insert((job, token));
+    }
+
+    pub(crate) fn let_go(&self, job: JobId, token: Token) {
+        self.in_hand().remove(&(job, token));
+    }
+
+    pub(crate) fn has_in_hand(&self, job: JobId, token: Token) -> bool {
+        self.in_hand().contains(&(job, token))
+    }
+
+    /// P4: whether this process runs nothing, so that it may take a suspect job.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_hand().is_empty()
+    }
+
+    fn in_hand(&self) -> MutexGuard<'_, HashSet<(JobId, Token)>> {
+        self.in_hand.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the presence. Under the writer's lock.
     pub(crate) fn end(&self, site: &Site) {
         self.stop_beating();
-        if let (Some(files), Some(_)) = (site.files(), &self.file)
-            && let Err(error) = local::remove(&files.folder, self.id)
-        {
+        if self.file.is_none() {
+            return;
+        }
+        if let Err(error) = remove_if_idle(site, self.id) {
             site.note_trouble(&error);
         }
     }
+}
+
+/// Removes the file of a session that holds no jobs any more. One that does is left to tell what it had begun; its lock
+/// ends with its process, and whoever finds it takes the jobs back. Under the writer's lock.
+pub(crate) fn remove_if_idle(site: &Site, session: SessionId) -> Result<()> {
+    let Some(files) = site.files() else { return Ok(()) };
+    // The latest rows: a reader may not see yet the claim that the session died in.
+    if held(site.engine.latest()?.as_ref())?.iter().any(|job| job.session == session) {
+        return Ok(());
+    }
+    local::remove(&files.folder, session)
 }
 
 impl RunNote {
@@ -83,8 +122,19 @@ impl RunNote {
 /// P2: what one observer knows of the others' beats, timed on its own monotonic clock.
 #[derive(Default)]
 pub(crate) struct Observer {
-    beats: std::collections::HashMap<SessionId, (u64, std::time::Instant)>,
+    beats: HashMap<SessionId, Beat>,
 }
+
+struct Beat {
+    count: u64,
+    /// For how long it has stood still, as far as this observer was awake.
+    still: Duration,
+    looked: Instant,
+}
+
+/// The most that one look adds to the time that a beat has stood still: whoever was stopped between two looks knows
+/// nothing of the time between.
+const LOOK_MAX: Duration = Duration::from_millis(500);
 
 /// How a session looks to an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,11 +154,15 @@ impl Observer {
             return Pulse::Dead;
         }
         let now = monotonic();
-        let (beat, since) = self.beats.entry(seen.id).or_insert((seen.beat, now));
-        if *beat != seen.beat {
-            (*beat, *since) = (seen.beat, now);
+        let fresh = || Beat { count: seen.beat, still: Duration::ZERO, looked: now };
+        let beat = self.beats.entry(seen.id).or_insert_with(fresh);
+        if beat.count == seen.beat {
+            beat.still += now.duration_since(beat.looked).min(LOOK_MAX);
+            beat.looked = now;
+        } else {
+            *beat = fresh();
         }
-        if now.duration_since(*since) >= lease { Pulse::Stopped } else { Pulse::Alive }
+        if beat.still >= lease { Pulse::Stopped } else { Pulse::Alive }
     }
 
     /// Forgets the sessions that are not among these.

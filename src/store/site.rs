@@ -6,9 +6,11 @@ use std::{
 };
 
 use crate::{
+    clock::Timestamp,
     engine::Engine,
     error::{Error, Result},
     local::{self, Folder, Wakes, WriterGuard, WriterLock},
+    queue::HeldJob,
 };
 
 pub(crate) struct Site {
@@ -27,8 +29,10 @@ enum Place {
 pub(crate) struct Files {
     pub(crate) store: PathBuf,
     pub(crate) folder: Folder,
-    pub(crate) lock: WriterLock,
-    pub(crate) wakes: Wakes,
+    /// None in a process that only reads.
+    lock: Option<WriterLock>,
+    /// None where there is no such file, or it may not be read.
+    wakes: Option<Wakes>,
 }
 
 /// A turn, until this is dropped or the process dies.
@@ -39,19 +43,24 @@ pub(crate) struct Turn {
 impl Files {
     pub(crate) fn open(store: &Path, label: &str) -> Result<Self> {
         let folder = Folder::create(store)?;
-        let lock = WriterLock::open(&folder, label.to_owned())?;
-        let wakes = Wakes::open(&folder)?;
+        let lock = Some(WriterLock::open(&folder, label.to_owned())?);
+        let wakes = Some(Wakes::open(&folder)?);
         Ok(Self { store: store.to_owned(), folder, lock, wakes })
     }
-}
 
-impl Files {
-    /// The files beside a store that is opened for reading only; none where it has none, or they may not be opened.
-    pub(crate) fn existing(store: &Path, label: &str) -> Result<Option<Self>> {
-        match Folder::existing(store)? {
-            Some(folder) if folder.wakes().exists() => Ok(Self::open(store, label).ok()),
-            _ => Ok(None),
-        }
+    /// The files beside a store that is only read: nothing is made or locked.
+    pub(crate) fn to_read(store: &Path) -> Result<Option<Self>> {
+        let Some(folder) = Folder::existing(store)? else { return Ok(None) };
+        let wakes = Wakes::existing(&folder)?;
+        Ok(Some(Self { store: store.to_owned(), folder, lock: None, wakes }))
+    }
+
+    /// The writer's lock.
+    ///
+    /// # Errors
+    /// `Invalid` in a process that only reads.
+    pub(crate) fn lock(&self) -> Result<&WriterLock> {
+        self.lock.as_ref().ok_or_else(|| Error::invalid("the store is open for reading only"))
     }
 }
 
@@ -73,14 +82,14 @@ impl Site {
 
     /// W1: waits for the writer's lock. A store in memory has one writer, its committer.
     pub(crate) fn take_lock(&self, purpose: &str) -> Result<Option<WriterGuard<'_>>> {
-        self.files().map(|files| files.lock.take(purpose)).transpose()
+        self.files().map(|files| files.lock()?.take(purpose)).transpose()
     }
 
     /// Does something under the writer's lock, where that can be had at once; else nothing.
     pub(crate) fn try_locked<T>(&self, purpose: &str, work: impl FnOnce() -> T) -> Result<Option<T>> {
         match self.files() {
             None => Ok(Some(work())),
-            Some(files) => Ok(files.lock.try_take(purpose)?.map(|_guard| work())),
+            Some(files) => Ok(files.lock()?.try_take(purpose)?.map(|_guard| work())),
         }
     }
 
@@ -98,11 +107,20 @@ impl Site {
         }
     }
 
+    /// P5: whether a child process still works on a held job.
+    pub(crate) fn is_child_busy(&self, held: &HeldJob) -> bool {
+        self.files().is_some_and(|files| local::children::is_busy(&files.folder, held.job, held.token))
+    }
+
     /// A number that changes with every commit of any process.
     pub(crate) fn wakes(&self) -> u64 {
         match &self.place {
             Place::Memory { wakes } => wakes.load(Ordering::Acquire),
-            Place::Files(files) => files.wakes.read(),
+            Place::Files(files) => match &files.wakes {
+                Some(wakes) => wakes.read(),
+                // Without the count, whoever waits for a commit looks again and again, at leisure.
+                None => Timestamp::now().as_millis() / 100,
+            },
         }
     }
 
@@ -112,7 +130,7 @@ impl Site {
                 wakes.fetch_add(1, Ordering::AcqRel);
             }
             Place::Files(files) => {
-                if let Err(error) = files.wakes.bump() {
+                if let Some(Err(error)) = files.wakes.as_ref().map(Wakes::bump) {
                     self.note_trouble(&error);
                 }
             }

@@ -42,11 +42,12 @@ pub(crate) struct Pin {
 }
 
 impl Pin {
-    /// Gives the pages up if the time for that has come.
-    pub(crate) fn expire(&mut self, now: Instant) {
+    /// Gives the pages up if the time for that has come; whether it still pins them.
+    pub(crate) fn expire(&mut self, now: Instant) -> bool {
         if now.duration_since(self.opened) >= PIN_MAX {
             self.rows = None;
         }
+        self.rows.is_some()
     }
 }
 

@@ -12,7 +12,11 @@ use crate::{
     clock::sleep,
     codec::{Digest, Payload},
     error::{Error, ErrorKind, Result},
-    queue::{IntoJob, Lease, id::JobId},
+    queue::{
+        IntoJob, Lease,
+        id::JobId,
+        settle::{Ending, Settle},
+    },
     random,
     store::{
         Store,
@@ -40,6 +44,8 @@ pub struct Transaction {
     /// What this transaction has made of a key so far.
     written: BTreeMap<String, Written>,
     intents: Vec<Intent>,
+    /// Leases that the commit completes.
+    completes: Vec<Lease>,
     job: Option<JobId>,
 }
 
@@ -59,6 +65,7 @@ impl Transaction {
             ranges: Vec::new(),
             written: BTreeMap::new(),
             intents: Vec::new(),
+            completes: Vec::new(),
             job,
         }
     }
@@ -206,11 +213,12 @@ impl Transaction {
     /// # Errors
     /// None now; the commit is `LeaseLost` where the lease is.
     pub fn complete(&mut self, lease: &Lease) -> Result<()> {
-        self.intents.push(Intent::Settle(lease.ending(crate::queue::settle::Ending::Complete { result: None })));
+        self.intents.push(Intent::Settle(lease.ending(Ending::Complete { result: None })));
+        self.completes.push(lease.clone());
         Ok(())
     }
 
-    pub(crate) fn settle(&mut self, settle: crate::queue::settle::Settle) {
+    pub(crate) fn settle(&mut self, settle: Settle) {
         self.intents.push(Intent::Settle(settle));
     }
 
@@ -223,6 +231,7 @@ impl Transaction {
             self.reads.into_iter().map(|(key, version)| Guard::Object { key, version }).collect();
         guards.extend(self.ranges);
         let applied = self.snapshot.inner().commit(guards, self.intents, self.job)?;
+        self.completes.iter().for_each(Lease::note_completed_in_transaction);
         Ok(applied.version.unwrap_or(self.snapshot.version()))
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    clock::monotonic,
+    clock::{deadline_after, monotonic},
     error::{Error, ErrorKind, Result},
     store::{
         Store,
@@ -21,7 +21,7 @@ pub(crate) fn watch<T>(
     patience: Duration,
     read: impl Fn(&Snapshot) -> Result<Option<Object<T>>>,
 ) -> Result<Option<Object<T>>> {
-    let deadline = monotonic() + patience;
+    let deadline = deadline_after(patience);
     loop {
         // Read before the object is, so that a commit in between is not missed.
         let seen = store.inner.site.wakes();

@@ -167,8 +167,10 @@ impl Registry {
         })
     }
 
+    /// How long to wait after so many failed attempts; the default where the task's own formula panics.
     pub(crate) fn backoff(&self, task: &str, attempt: u32) -> Duration {
-        self.entry(task).map_or_else(|| default_backoff(attempt), |entry| (entry.backoff)(attempt))
+        let backoff = |entry: &Entry| catch_unwind(AssertUnwindSafe(|| (entry.backoff)(attempt))).ok();
+        self.entry(task).and_then(backoff).unwrap_or_else(|| default_backoff(attempt))
     }
 
     fn entry(&self, task: &str) -> Option<&Entry> {

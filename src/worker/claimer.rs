@@ -1,9 +1,9 @@
 //! How a worker claims: by rebase, or strictly.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use crate::{
-    error::Result,
+    error::{Error, Result},
     queue::{
         Lease, Policy,
         claim::CLAIM_JOBS_MAX,
@@ -27,7 +27,7 @@ pub(crate) struct Claimer {
     queues: Vec<String>,
     tasks: Tasks,
     /// C2: strict conflicts since the last claim that committed.
-    conflicts: u64,
+    conflicts: HashMap<String, u64>,
 }
 
 /// What a claim brought.
@@ -49,7 +49,7 @@ impl Claimer {
             store: store.clone(),
             queues: setup.queues.clone(),
             tasks: Tasks::Named(setup.registry.names()),
-            conflicts: 0,
+            conflicts: HashMap::new(),
         }
     }
 
@@ -87,7 +87,8 @@ impl Claimer {
     fn strictly(&mut self, setup: &Setup, wanted: &Wanted) -> Result<Batch> {
         for queue in self.queues.clone() {
             let snapshot = self.store.snapshot()?;
-            let mut view = snapshot.queue(&queue).for_worker(wanted.tasks.clone(), wanted.idle, self.conflicts);
+            let mut view =
+                snapshot.queue(&queue).for_worker(wanted.tasks.clone(), wanted.idle, self.conflicts_of(&queue));
             let mut shifted = 0;
             while shifted < wanted.jobs_max && view.shift()?.is_some() {
                 shifted += 1;
@@ -101,12 +102,12 @@ impl Claimer {
             setup.pause.iter().for_each(|pause| pause());
             match view.commit(Policy::Strict) {
                 Ok(leases) => {
-                    self.conflicts = 0;
+                    self.conflicts.remove(&queue);
                     let alone = leases.first().is_some_and(Lease::is_suspect);
                     return Ok(Batch { leases, alone, ..Batch::default() });
                 }
                 Err(error) if error.is_hijacked() => {
-                    self.hijacked(setup, &error);
+                    self.hijacked(setup, &queue, &error);
                     return Ok(Batch { lost: true, hijacks: 1, ..Batch::default() });
                 }
                 Err(error) => return Err(error),
@@ -115,14 +116,18 @@ impl Claimer {
         Ok(Batch::default())
     }
 
-    fn hijacked(&mut self, setup: &Setup, error: &crate::error::Error) {
-        self.conflicts += 1;
+    fn conflicts_of(&self, queue: &str) -> u64 {
+        self.conflicts.get(queue).copied().unwrap_or_default()
+    }
+
+    fn hijacked(&mut self, setup: &Setup, queue: &str, error: &Error) {
+        *self.conflicts.entry(queue.to_owned()).or_default() += 1;
         eprintln!("someone hijacked my job; grabbing another ({error})");
         if let Some(conflict) = error.conflict() {
             tell(&setup.listeners, &Event::HijackedStrictly(conflict.clone()));
         }
         if setup.backoff {
-            let doublings = u32::try_from(self.conflicts - 1).unwrap_or(u32::MAX).min(BACKOFF_DOUBLINGS_MAX);
+            let doublings = u32::try_from(self.conflicts_of(queue) - 1).unwrap_or(u32::MAX).min(BACKOFF_DOUBLINGS_MAX);
             crate::clock::sleep(random::up_to(BACKOFF_FIRST * 2u32.pow(doublings)));
         }
     }

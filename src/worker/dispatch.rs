@@ -18,7 +18,7 @@ use crate::{
         info::stats,
         settle::Ending,
     },
-    store::{Store, site::Turn},
+    store::{Store, inner::LOOK_ANYWAY, session::Session, site::Turn},
     worker::{
         Drain, Report, Setup,
         claimer::{Batch, Claimer},
@@ -39,6 +39,7 @@ const TURN: &str = "suspects";
 
 struct Dispatch {
     store: Store,
+    session: Arc<Session>,
     setup: Arc<Setup>,
     claimer: Claimer,
     assignments: Sender<Assignment>,
@@ -59,7 +60,7 @@ struct Dispatch {
 pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
     let setup = Arc::new(setup);
     // Presence comes before the first claim (P1).
-    store.inner.session()?;
+    let session = store.inner.session()?;
     let (assignments, unbegun) = unbounded();
     let (ended, settlements) = unbounded();
     let (free, freed) = unbounded();
@@ -72,6 +73,7 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
 
     let mut dispatch = Dispatch {
         store: store.clone(),
+        session,
         claimer: Claimer::new(store, &setup),
         setup: setup.clone(),
         assignments,
@@ -118,7 +120,7 @@ impl Dispatch {
             }
             // Read before the claim looks, so that a commit in between is not missed.
             let seen = self.store.inner.site.wakes();
-            match self.claimer.claim(&self.setup, free, self.out.is_empty()) {
+            match self.claimer.claim(&self.setup, free, self.session.is_idle()) {
                 Ok(batch) => {
                     failures = 0;
                     self.hijacks += batch.hijacks;
@@ -186,7 +188,10 @@ impl Dispatch {
     fn wait_for_work(&mut self, seen: u64, idle_since: Instant) {
         let long_idle = monotonic().duration_since(idle_since) > Duration::from_secs(1);
         let poll = if long_idle { WAKE_POLL_LATER } else { WAKE_POLL };
-        while self.store.inner.site.wakes() == seen && !self.setup.stop.is_stopping() {
+        let begun = monotonic();
+        // A writer that died after its commit and before it counted it must not keep the worker waiting.
+        let counts = || self.store.inner.site.wakes() == seen && monotonic().duration_since(begun) < LOOK_ANYWAY;
+        while counts() && !self.setup.stop.is_stopping() {
             match self.freed.recv_timeout(poll) {
                 Ok(lease) => return self.free(&lease),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -232,10 +237,8 @@ impl Dispatch {
     fn give_back_all(&mut self) {
         self.collect_freed();
         // P5: a job whose child process still works is not given back; whoever finds this session gone waits for the child.
-        let files = self.store.inner.site.files();
-        let is_busy = |lease: &Lease| {
-            files.is_some_and(|files| local::children::is_busy(&files.folder, lease.id(), lease.token()))
-        };
+        let site = &self.store.inner.site;
+        let is_busy = |lease: &Lease| site.is_child_busy(&lease.held_job());
         let idle = self.out.drain().filter(|(_, lease)| !is_busy(lease));
         let tickets: Vec<_> = idle.map(|(_, lease)| (lease.give_up(), lease)).collect();
         for (ticket, lease) in tickets {

@@ -1,6 +1,10 @@
 //! What a worker tells of itself: every event, after it has happened.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use crate::{
     queue::{
@@ -110,7 +114,8 @@ pub(crate) type Listener = Arc<dyn Fn(&Event) + Send + Sync>;
 pub(crate) fn tell(listeners: &[Listener], event: &Event) {
     trace(event);
     for listener in listeners {
-        listener(event);
+        // A listener that panics must not take the worker's threads along; the panic hook has told of it.
+        let _ = catch_unwind(AssertUnwindSafe(|| listener(event)));
     }
 }
 

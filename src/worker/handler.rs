@@ -22,6 +22,9 @@ use crate::{
 /// P7: a lease that has waited for a thread for longer than this is looked at again before it begins.
 const FRESH: Duration = Duration::from_millis(20);
 
+/// How long a job waits whose beginning could not be noted.
+const CANNOT_START: Duration = Duration::from_secs(1);
+
 /// A lease for a handler's thread.
 pub(crate) struct Assignment {
     pub(crate) lease: Lease,
@@ -68,7 +71,7 @@ fn handle(setup: &Setup, Assignment { lease, claimed }: &Assignment) -> Option<E
     }
     if let Err(error) = lease.start() {
         tell(&setup.listeners, &Event::Trouble { doing: "note that a handler begins", message: error.full_message() });
-        return Some(Ending::Release);
+        return Some(Ending::Snooze { delay: CANNOT_START });
     }
     let (job, token) = (lease.id(), lease.token());
     tell(&setup.listeners, &Event::Started { job, task: lease.task().to_owned(), attempt: lease.attempt(), token });

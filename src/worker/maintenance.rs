@@ -9,11 +9,14 @@ use std::{
 use crate::{
     clock::{Timestamp, monotonic},
     error::{ErrorKind, Result},
-    queue::{admin::Admin, promote::next_due},
+    queue::{
+        admin::{Admin, has_expired, lanes_to_sweep},
+        promote::next_due,
+    },
     store::{
         Store,
         change::{Intent, Outcome},
-        inner::Alarm,
+        inner::{Alarm, LOOK_ANYWAY},
     },
     worker::{
         Setup,
@@ -40,6 +43,8 @@ struct Maintenance {
     recovery: Recovery,
     seen_wakes: Option<u64>,
     next_due: Option<Timestamp>,
+    next_look: Instant,
+    next_promote: Instant,
     next_sessions: Instant,
     next_prune: Instant,
 }
@@ -53,6 +58,8 @@ pub(crate) fn start(store: &Store, setup: &Arc<Setup>) -> Result<Alarm> {
         setup: setup.clone(),
         seen_wakes: None,
         next_due: None,
+        next_look: now,
+        next_promote: now,
         next_sessions: now,
         next_prune: now,
     };
@@ -61,9 +68,13 @@ pub(crate) fn start(store: &Store, setup: &Arc<Setup>) -> Result<Alarm> {
 
 impl Maintenance {
     fn tick(&mut self) {
-        let promoted = self.promote();
-        self.tell_trouble("make scheduled jobs ready", promoted);
         let now = monotonic();
+        if now >= self.next_promote {
+            let promoted = self.promote();
+            // Where it fails it is tried again, but not at every tick.
+            self.next_promote = if promoted.is_err() { now + SESSIONS_EVERY } else { now };
+            self.tell_trouble("make scheduled jobs ready", promoted);
+        }
         if now >= self.next_sessions {
             self.next_sessions = now + SESSIONS_EVERY;
             let recovered = self.recovery.look();
@@ -71,7 +82,7 @@ impl Maintenance {
         }
         if now >= self.next_prune {
             self.next_prune = now + PRUNE_EVERY;
-            let pruned = self.prune();
+            let pruned = self.prune().and_then(|()| self.sweep_lanes());
             self.tell_trouble("remove ended jobs", pruned);
         }
     }
@@ -86,26 +97,37 @@ impl Maintenance {
 
     fn promote(&mut self) -> Result<()> {
         let wakes = self.store.inner.site.wakes();
-        if self.seen_wakes != Some(wakes) {
+        let now = monotonic();
+        if self.seen_wakes != Some(wakes) || now >= self.next_look {
             self.next_due = next_due(self.store.inner.rows()?.as_ref())?;
             self.seen_wakes = Some(wakes);
+            self.next_look = now + LOOK_ANYWAY;
         }
         if self.next_due.is_none_or(|at| at > Timestamp::now()) {
             return Ok(());
         }
-        // Others may promote the same jobs; whoever commits second finds nothing to do.
-        self.seen_wakes = None;
+        // Others may promote the same jobs; whoever commits second finds nothing to do, and looks again at the next
+        // commit.
+        self.next_due = None;
         if let Outcome::Promoted { jobs } = self.store.inner.perform(Intent::Promote { limit: SLICE })?
             && jobs > 0
         {
+            self.seen_wakes = None;
             tell(&self.setup.listeners, &Event::Promoted { jobs });
         }
         Ok(())
     }
 
+    fn sweep_lanes(&self) -> Result<()> {
+        if lanes_to_sweep(self.store.inner.rows()?.as_ref())?.is_empty() {
+            return Ok(());
+        }
+        self.store.inner.perform(Intent::Administer(Admin::SweepLanes)).map(|_| ())
+    }
+
     fn prune(&mut self) -> Result<()> {
         loop {
-            if !crate::queue::admin::has_expired(self.store.inner.rows()?.as_ref(), Timestamp::now())? {
+            if !has_expired(self.store.inner.rows()?.as_ref(), Timestamp::now())? {
                 return Ok(());
             }
             let prune = Intent::Administer(Admin::Prune { limit: SLICE });

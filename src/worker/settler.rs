@@ -8,7 +8,6 @@ use std::{
 use crossbeam_channel::Receiver;
 
 use crate::{
-    clock::sleep,
     error::{Error, ErrorKind, Result},
     queue::{
         settle::{Ending, Settled},
@@ -34,50 +33,104 @@ pub(crate) fn start(
     thread::Builder::new()
         .name("casque-settler".into())
         .spawn(move || {
-            while let Ok(first) = inbox.recv() {
-                let mut batch = vec![first];
-                batch.extend(inbox.try_iter().take(BATCH_MAX - 1));
-                settle_all(&setup, batch, &report);
+            let mut settler = Settler { setup, report, failures: 0 };
+            // What could not be committed yet is tried again with what comes next.
+            let mut waiting: Vec<Ended> = Vec::new();
+            loop {
+                let next = if waiting.is_empty() {
+                    inbox.recv().ok()
+                } else {
+                    inbox.recv_timeout(pause_after(settler.failures)).ok()
+                };
+                if next.is_none() && waiting.is_empty() {
+                    return;
+                }
+                waiting.extend(next);
+                waiting.extend(inbox.try_iter().take(BATCH_MAX - 1));
+                waiting = settler.settle_all(waiting);
+                settler.failures = if waiting.is_empty() { 0 } else { settler.failures.saturating_add(1) };
+                if settler.setup.stop.is_at_once() {
+                    waiting.drain(..).for_each(|ended| ended.lease.abandon());
+                }
             }
         })
         .map_err(|error| Error::unavailable("the settler's thread can't be started").because(error))
 }
 
-fn settle_all(setup: &Setup, mut batch: Vec<Ended>, report: &Mutex<Report>) {
-    for failures in 0.. {
+struct Settler {
+    setup: Arc<Setup>,
+    report: Arc<Mutex<Report>>,
+    /// How often in a row something could not be committed.
+    failures: u32,
+}
+
+impl Settler {
+    /// Commits as one group; gives what is to be tried again.
+    fn settle_all(&self, batch: Vec<Ended>) -> Vec<Ended> {
         let tickets: Vec<_> = batch
             .into_iter()
             // Given back meanwhile, by a worker that was stopped at once.
             .filter(|ended| !ended.lease.is_settled())
             .map(|ended| (ended.lease.submit(ended.how.clone()), ended))
             .collect();
-        batch = Vec::new();
+        let mut again = Vec::new();
         for (ticket, mut ended) in tickets {
-            match ticket.and_then(|ticket| ended.lease.settled(ticket)) {
-                Ok(settled) => tell_settled(setup, &ended, settled, report),
-                Err(error) if error.kind() == ErrorKind::LeaseLost => {
-                    counted(report).leases_lost += 1;
-                    let (job, token) = (ended.lease.id(), ended.lease.token());
-                    tell(&setup.listeners, &Event::LeaseLost { job, token });
+            let (job, token) = (ended.lease.id(), ended.lease.token());
+            let error = match ticket.and_then(|ticket| ended.lease.settled(ticket)) {
+                Ok(settled) => {
+                    self.tell_settled(&ended, settled);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            match error.kind() {
+                ErrorKind::LeaseLost => {
+                    counted(&self.report).leases_lost += 1;
+                    tell(&self.setup.listeners, &Event::LeaseLost { job, token });
                 }
                 // A result that can't be stored is the handler's failure.
-                Err(error) if error.kind() == ErrorKind::Invalid && is_completion(&ended.how) => {
-                    let retry_after = Some(setup.registry.backoff(ended.lease.task(), ended.lease.attempt()));
+                ErrorKind::Invalid if is_completion(&ended.how) => {
+                    let retry_after = Some(self.setup.registry.backoff(ended.lease.task(), ended.lease.attempt()));
                     ended.how = Ending::Fail { message: error.full_message(), retry_after };
-                    batch.push(ended);
+                    again.push(ended);
                 }
-                Err(error) if error.kind() == ErrorKind::Closed => ended.lease.abandon(),
+                ErrorKind::Closed => ended.lease.abandon(),
                 // The handler has done its work: what will pass is waited out.
-                Err(error) => {
-                    tell(&setup.listeners, &Event::Trouble { doing: "settle a job", message: error.full_message() });
-                    batch.push(ended);
+                ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::Conflict | ErrorKind::TimedOut => {
+                    self.tell_trouble(&error);
+                    again.push(ended);
+                }
+                // What won't is left to whoever recovers the job.
+                _ => {
+                    self.tell_trouble(&error);
+                    ended.lease.abandon();
                 }
             }
         }
-        if batch.is_empty() {
-            return;
-        }
-        sleep(pause_after(failures));
+        again
+    }
+
+    fn tell_trouble(&self, error: &Error) {
+        tell(&self.setup.listeners, &Event::Trouble { doing: "settle a job", message: error.full_message() });
+    }
+
+    fn tell_settled(&self, ended: &Ended, settled: Settled) {
+        let (job, token) = (ended.lease.id(), ended.lease.token());
+        let event = match (&ended.how, settled.state) {
+            (Ending::Complete { .. }, _) => {
+                counted(&self.report).completed += 1;
+                Event::Completed { job, token }
+            }
+            (Ending::Fail { message, .. }, state) => {
+                counted(&self.report).failed += 1;
+                Event::Failed { job, state, message: message.clone() }
+            }
+            (_, state) => {
+                counted(&self.report).given_back += u64::from(state != State::Cancelled);
+                Event::GivenBack { job, state }
+            }
+        };
+        tell(&self.setup.listeners, &event);
     }
 }
 
@@ -88,23 +141,4 @@ pub(crate) fn counted(report: &Mutex<Report>) -> MutexGuard<'_, Report> {
 
 fn is_completion(how: &Ending) -> bool {
     matches!(how, Ending::Complete { .. })
-}
-
-fn tell_settled(setup: &Setup, ended: &Ended, settled: Settled, report: &Mutex<Report>) {
-    let (job, token) = (ended.lease.id(), ended.lease.token());
-    let event = match (&ended.how, settled.state) {
-        (Ending::Complete { .. }, _) => {
-            counted(report).completed += 1;
-            Event::Completed { job, token }
-        }
-        (Ending::Fail { message, .. }, state) => {
-            counted(report).failed += 1;
-            Event::Failed { job, state, message: message.clone() }
-        }
-        (_, state) => {
-            counted(report).given_back += u64::from(state != State::Cancelled);
-            Event::GivenBack { job, state }
-        }
-    };
-    tell(&setup.listeners, &event);
 }

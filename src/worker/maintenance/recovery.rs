@@ -9,9 +9,11 @@ use std::{
 
 use crate::{
     clock::{Timestamp, monotonic},
-    error::Result,
-    local::{self, Folder, NoteState, Seen, boot_id, children},
+    error::{ErrorKind, Result},
+    local::{self, Folder, NoteState, Seen, boot_id},
     queue::{
+        HeldJob,
+        admin::Admin,
         held,
         id::{JobId, SessionId},
         reclaim::{Reclaim, Reclaimed},
@@ -19,7 +21,7 @@ use crate::{
     store::{
         Store,
         change::{Intent, Outcome},
-        session::{Observer, Pulse},
+        session::{Observer, Pulse, Session, remove_if_idle},
     },
     worker::{
         Setup,
@@ -27,16 +29,18 @@ use crate::{
     },
 };
 
-/// How often it is checked that each lease has a session at all.
-const ORPHANS_EVERY: Duration = Duration::from_secs(2);
+/// How often it is checked that each lease has a session, and those of this one somebody who has it in hand.
+const LEASES_EVERY: Duration = Duration::from_secs(2);
 
 pub(super) struct Recovery {
     store: Store,
     setup: Arc<Setup>,
     observer: Observer,
     lease: Duration,
-    own: SessionId,
-    next_orphans: Instant,
+    own: Arc<Session>,
+    /// Leases of this session that nobody had in hand at the last look.
+    lost: HashSet<HeldJob>,
+    next_leases: Instant,
 }
 
 impl Recovery {
@@ -46,65 +50,80 @@ impl Recovery {
             setup: setup.clone(),
             observer: Observer::default(),
             lease: store.inner.settings()?.lease,
-            own: store.inner.session()?.id,
-            next_orphans: monotonic(),
+            own: store.inner.session()?,
+            lost: HashSet::new(),
+            next_leases: monotonic(),
         })
     }
 
-    /// Looks at the other sessions once.
+    /// Looks at the sessions once. What fails for one is told, and does not keep the others waiting.
     pub(super) fn look(&mut self) -> Result<()> {
         let Some(files) = self.store.inner.site.files() else { return Ok(()) };
         let sessions = local::sessions(&files.folder)?;
         self.observer.keep_only(&sessions);
-        for seen in sessions.iter().filter(|seen| seen.id != self.own) {
-            match self.observer.observe(seen, self.lease) {
-                Pulse::Alive => {}
-                Pulse::Stopped => {
-                    self.take_back(seen.id, Some(seen))?;
-                }
+        let mut failure = None;
+        for seen in sessions.iter().filter(|seen| seen.id != self.own.id) {
+            let looked = match self.observer.observe(seen, self.lease) {
+                Pulse::Alive => Ok(()),
+                Pulse::Stopped => self.take_back(seen.id, Some(seen)).map(|_| ()),
                 Pulse::Dead => {
-                    if self.take_back(seen.id, Some(seen))? {
-                        self.bury(seen.id)?;
-                    }
+                    self.take_back(seen.id, Some(seen)).and_then(|all| if all { self.bury(seen.id) } else { Ok(()) })
                 }
-            }
+            };
+            failure = failure.or(looked.err());
         }
         let now = monotonic();
-        if now >= self.next_orphans {
-            self.next_orphans = now + ORPHANS_EVERY;
-            self.take_back_orphans(&files.folder)?;
+        if now >= self.next_leases {
+            self.next_leases = now + LEASES_EVERY;
+            let looked = self.take_back_orphans(&files.folder).and_then(|()| self.give_back_lost());
+            failure = failure.or(looked.err());
         }
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 
     /// Leases of sessions that have no file: of a store that was copied, or a folder that was cleared.
     fn take_back_orphans(&self, folder: &Folder) -> Result<()> {
-        let holders: HashSet<SessionId> = held(self.store.inner.rows()?.as_ref())?
-            .into_iter()
-            .filter_map(|job| job.lease.map(|lease| lease.session))
-            .collect();
+        let holders: HashSet<SessionId> = self.held()?.iter().map(|job| job.session).collect();
         // Listed after the leases were read: a session has its file before its first claim (P1).
         let sessions = local::sessions(folder)?;
-        let known: HashSet<SessionId> = sessions.iter().map(|seen| seen.id).chain([self.own]).collect();
+        let known: HashSet<SessionId> = sessions.iter().map(|seen| seen.id).chain([self.own.id]).collect();
         holders.difference(&known).try_for_each(|session| self.take_back(*session, None).map(|_| ()))
+    }
+
+    /// Leases of this very session that nobody has in hand: of a claim whose answer was lost, or a release that failed.
+    /// Those are given back that were so at two looks in a row: an answer may be on its way.
+    fn give_back_lost(&mut self) -> Result<()> {
+        let site = &self.store.inner.site;
+        let lost: HashSet<HeldJob> = self
+            .held()?
+            .into_iter()
+            .filter(|held| held.session == self.own.id && !self.own.has_in_hand(held.job, held.token))
+            .filter(|held| !site.is_child_busy(held))
+            .collect();
+        for held in lost.intersection(&self.lost) {
+            let release = Admin::Release { job: held.job, token: held.token };
+            match self.store.inner.perform(Intent::Administer(release)) {
+                Err(error) if error.kind() != ErrorKind::LeaseLost => return Err(error),
+                _ => {}
+            }
+        }
+        self.lost = lost;
+        Ok(())
+    }
+
+    fn held(&self) -> Result<Vec<HeldJob>> {
+        held(self.store.inner.rows()?.as_ref())
     }
 
     /// Takes a session's jobs back; whether it has none left.
     fn take_back(&self, session: SessionId, seen: Option<&Seen>) -> Result<bool> {
-        let jobs = self.store.held_by(session)?;
-        if jobs.is_empty() {
-            return Ok(true);
-        }
-        let Some(files) = self.store.inner.site.files() else { return Ok(true) };
+        let mut jobs = self.held()?;
+        jobs.retain(|job| job.session == session);
         // P5: what a child process still works on is not given back; what its neighbours wait for is.
-        let busy: Vec<JobId> = jobs
-            .iter()
-            .filter_map(|job| job.lease.as_ref().map(|lease| (job.id, lease.token)))
-            .filter(|(job, token)| children::is_busy(&files.folder, *job, *token))
-            .map(|(job, _)| job)
-            .collect();
+        let site = &self.store.inner.site;
+        let busy: Vec<JobId> = jobs.iter().filter(|job| site.is_child_busy(job)).map(|job| job.job).collect();
         if busy.len() == jobs.len() {
-            return Ok(false);
+            return Ok(busy.is_empty());
         }
         let mut reclaim = reclaim_of(session, seen, busy);
         loop {
@@ -135,7 +154,7 @@ impl Recovery {
         self.store.inner.section("bury a dead session", move |site| {
             let Some(files) = site.files() else { return Ok(()) };
             match local::look(&files.folder, session)? {
-                Some(seen) if !seen.alive => local::remove(&files.folder, session)?,
+                Some(seen) if !seen.alive => remove_if_idle(site, session)?,
                 _ => {}
             }
             local::remove_leftovers(&files.folder)
