@@ -112,7 +112,7 @@ impl Context {
         }
         let known = known.join(", ");
         Err(Error::invalid(format!(
-            "there is no task \"{task}\" here; this program has {known}; use `casque enqueue` for another program's task"
+            "there is no task \"{task}\" here; this program has {known}; use `casque` for another program's"
         )))
     }
 

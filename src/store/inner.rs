@@ -218,7 +218,8 @@ impl Inner {
         let held_here = |job: &JobRecord| job.lease.as_ref().is_some_and(|lease| lease.session == session.id);
         let mut jobs = held(self.rows()?.as_ref())?;
         jobs.retain(held_here);
-        // P5: what a child process still works on waits for it, and is found by whoever looks for leases without a session.
+        // P5: what a child process still works on waits for it, and is found by whoever looks for leases that have no
+        // session.
         let mut busy = Vec::new();
         if let Some(files) = self.site.files() {
             let is_busy = |job: &&JobRecord| {

@@ -89,7 +89,8 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
     drop(maintenance);
     let (hijacks, completed) = (dispatch.hijacks, dispatch.completed_in_transaction);
     drop(dispatch);
-    // Where it gave up, handlers still run and hold the ends of the channels; what they bring is refused by their tokens.
+    // Where it gave up, handlers still run and hold the ends of the channels; what they bring is refused by their
+    // tokens.
     if !gave_up {
         for thread in handlers.into_iter().chain([settler]) {
             // Handlers catch panics of tasks; one of a listener has been printed by the panic hook.
@@ -231,7 +232,8 @@ impl Dispatch {
     /// S20: what is given up is not charged, whether it has begun or not.
     fn give_back_all(&mut self) {
         self.collect_freed();
-        // P5: a job whose child process still works is not given back; whoever finds this session gone waits for the child.
+        // P5: a job whose child process still works is not given back; whoever finds this session gone waits for the
+        // child.
         let files = self.store.inner.site.files();
         let is_busy = |lease: &Lease| {
             files.is_some_and(|files| local::children::is_busy(&files.folder, lease.id(), lease.token()))
