@@ -17,7 +17,7 @@ use crate::{
     },
     store::{
         apply::Context,
-        change::Outcome,
+        change::{BATCH_JOBS_MAX, Outcome},
         keys::{self, ById},
         view::inconsistent,
     },
@@ -77,11 +77,17 @@ impl NewJob {
 
 pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome> {
     let priority = job.check()?;
+    context.admit_bytes(metadata_bytes(&job.metadata))?;
     context.admit_payload(&format!("the arguments of \"{}\"", job.task), job.args.as_bytes().len())?;
     if let Some(existing) = holder_of_unique(context, job)? {
         return Ok(Outcome::Enqueued { job: existing, existing: true });
     }
 
+    if context.next_index as usize >= BATCH_JOBS_MAX {
+        return Err(Error::invalid(format!(
+            "the change enqueues more than {BATCH_JOBS_MAX} jobs; split it into smaller ones"
+        )));
+    }
     let id = context.next_place();
     let run_at = match job.when {
         When::Now => None,
@@ -147,8 +153,13 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// How many bytes the metadata takes.
+fn metadata_bytes(metadata: &[(String, String)]) -> usize {
+    metadata.iter().map(|(key, value)| key.len() + value.len()).sum()
+}
+
 fn check_metadata(metadata: &[(String, String)]) -> Result<()> {
-    let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+    let bytes = metadata_bytes(metadata);
     if metadata.len() > METADATA_PAIRS_MAX || bytes > METADATA_BYTES_MAX {
         return Err(Error::invalid(format!(
             "the metadata has {} pairs and {bytes} bytes; {METADATA_PAIRS_MAX} and {METADATA_BYTES_MAX} are the most",

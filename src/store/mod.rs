@@ -20,6 +20,15 @@ pub(crate) mod transaction;
 pub(crate) mod view;
 pub(crate) mod watch;
 
+#[cfg(test)]
+mod golden_tests;
+#[cfg(test)]
+mod snapshot_tests;
+#[cfg(test)]
+mod stamp_tests;
+#[cfg(test)]
+mod view_tests;
+
 use std::{path::Path, sync::Arc, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};

@@ -9,6 +9,7 @@ use std::{
 };
 
 use crate::{
+    clock::{monotonic, sleep},
     codec,
     engine::{
         Engine as _, RowSet, Rows, SnapshotError,
@@ -16,10 +17,10 @@ use crate::{
         redb::{Redb, RedbOptions, StorageHook},
     },
     error::{Error, ErrorKind, Result},
-    local::network_file_system,
+    local::{WriterGuard, network_file_system},
     store::{
         Store,
-        committer::{Committer, Step, StepHook},
+        committer::{Committer, Step, StepHook, out_of_patience},
         inner::Inner,
         keys,
         object::{DATA_FORMAT, FormatRecord, LogRecord, StoreRecord},
@@ -30,6 +31,8 @@ use crate::{
 
 /// How long a call waits for another process's lock where nothing else is said.
 const PATIENCE_DEFAULT: Duration = Duration::from_secs(10);
+/// How often who wants to create a store tries to get the lock from another that does.
+const CREATION_POLL: Duration = Duration::from_millis(2);
 
 /// How to open a store.
 ///
@@ -194,7 +197,7 @@ impl StoreOptions {
         let engine = if let Some(engine) = engine {
             engine
         } else {
-            let guard = files.lock.take("create the store")?;
+            let guard = self.lock_to_create(&files)?;
             if !path.try_exists().unwrap_or(false) {
                 Redb::create(path, &first_rows()?, &self.redb)?;
             }
@@ -203,6 +206,21 @@ impl StoreOptions {
         };
         let inner = Arc::new(self.finish(Arc::new(Site::on_disk(Box::new(engine), files)))?);
         Ok(remember(path, inner))
+    }
+
+    /// W8: there is no committer yet that would wait for the lock where this could give up.
+    fn lock_to_create<'a>(&self, files: &'a Files) -> Result<WriterGuard<'a>> {
+        const PURPOSE: &str = "create the store";
+        let deadline = monotonic() + self.patience;
+        loop {
+            if let Some(guard) = files.lock.try_take(PURPOSE)? {
+                return Ok(guard);
+            }
+            if monotonic() >= deadline {
+                return Err(out_of_patience(Some(files), ErrorKind::Unavailable, PURPOSE));
+            }
+            sleep(CREATION_POLL);
+        }
     }
 
     /// The engine of a file that holds a store, as far as that can be told before it is recovered.
