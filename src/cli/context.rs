@@ -112,7 +112,7 @@ impl Context {
         }
         let known = known.join(", ");
         Err(Error::invalid(format!(
-            "there is no task \"{task}\" here; this program has {known}; use `casque enqueue` for another program's task"
+            "there is no task \"{task}\" here; this program has {known}; use `casque` for another program's"
         )))
     }
 
@@ -142,4 +142,45 @@ pub(super) fn init_tracing() {
 pub(super) fn program(arg: Option<&OsString>) -> String {
     let name = arg.and_then(|arg| Path::new(arg).file_stem()).map(|name| name.to_string_lossy().into_owned());
     name.filter(|name| !name.is_empty()).unwrap_or_else(|| "casque".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{cli::Cli, error::ErrorKind};
+    use clap::Parser as _;
+
+    fn context(tasks: Registry) -> Context {
+        let cli = Cli::try_parse_from(["app", "stats"]).unwrap();
+        Context::new("app".to_owned(), cli.globals, tasks)
+    }
+
+    #[test]
+    fn binary_with_tasks_of_its_own_refuses_others_and_arguments_that_they_cannot_read() {
+        let mut tasks = Registry::new();
+        tasks.register("greet", |_, name: String| Ok(name)).unwrap();
+        let context = context(tasks);
+        let check = |task: &str, args: &str| context.check_task(task, &Payload::from_json_text(args).unwrap());
+        check("greet", "\"you\"").unwrap();
+        check("exec", r#"{"command": ["true"]}"#).unwrap();
+        for (task, args, says) in
+            [("great", "\"you\"", "there is no task \"great\" here"), ("greet", "7", "task \"greet\"")]
+        {
+            let error = check(task, args).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.to_string().contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn binary_without_tasks_enqueues_any() {
+        let args = Payload::from_json_text("null").unwrap();
+        context(Registry::new()).check_task("whatever", &args).unwrap();
+    }
+
+    #[test]
+    fn program_is_named_as_it_was_called() {
+        assert_eq!(program(Some(&"/usr/bin/app".into())), "app");
+        assert_eq!(program(None), "casque");
+    }
 }

@@ -1,7 +1,7 @@
 //! The command line: `casque`, and the same commands in a user's own binary with the user's tasks known.
 //!
-//! One file per command; `context` opens stores, `output` prints, `exit` says what each exit code means. The contract that
-//! scripts rely on: data goes to stdout, all else to stderr, and `--json` prints one object per line.
+//! One file per command; `context` opens stores, `output` prints, `exit` says what each exit code means. The contract
+//! that scripts rely on: data goes to stdout, all else to stderr, and `--json` prints one object per line.
 
 mod cancel;
 mod check;
@@ -83,7 +83,8 @@ const GLOBAL: &str = "Options of all commands";
 #[derive(Debug, Args)]
 struct Globals {
     /// The store's file
-    #[arg(long, global = true, help_heading = GLOBAL, env = "CASQUE_STORE", value_name = "PATH", default_value = "casque.redb")]
+    #[arg(long, global = true, help_heading = GLOBAL, env = "CASQUE_STORE", value_name = "PATH")]
+    #[arg(default_value = "casque.redb")]
     store: PathBuf,
     /// The queue, where a command is about one [default: default]
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "Q")]

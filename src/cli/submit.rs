@@ -48,8 +48,8 @@ pub(super) fn check_payload(job: &NewJob, limit: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "the arguments of \"{}\" take {bytes} bytes; at most {limit} are allowed (`casque config payload-max` changes that)",
-        job.task
+        "the arguments of \"{}\" take {bytes} bytes; at most {limit} are allowed ({})",
+        job.task, "`casque config payload-max` changes that"
     )))
 }
 

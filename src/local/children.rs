@@ -26,6 +26,7 @@ pub(crate) struct Child {
 
 /// A new, locked file whose descriptor is for the child to inherit. The lock is free when the last copy of it is
 /// closed: drop this one once the child has its own, and never call `unlock`, which would free the child's too.
+#[cfg_attr(not(feature = "exec"), allow(dead_code, reason = "only commands are run in children"))]
 pub(crate) fn create(folder: &Folder, job: JobId, token: Token) -> Result<File> {
     if is_busy(folder, job, token) {
         return Err(Error::unavailable(format!(

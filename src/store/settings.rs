@@ -17,6 +17,7 @@ pub struct SettingInfo {
     /// The name.
     pub name: &'static str,
     /// What it does, in one line.
+    #[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "only the command line tells it"))]
     pub about: &'static str,
     /// Milliseconds or bytes.
     pub unit: Unit,

@@ -1,7 +1,7 @@
 //! The built-in task that runs a command in a child process.
 //!
-//! P5: the child inherits, as descriptor 3, a locked file of its own. The lock lives as long as the child does, also when
-//! the worker is killed, and keeps the job from being given to another worker meanwhile.
+//! P5: the child inherits, as descriptor 3, a locked file of its own. The lock lives as long as the child does, also
+//! when the worker is killed, and keeps the job from being given to another worker meanwhile.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -91,7 +91,8 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
     drop(maintenance);
     let (hijacks, completed) = (dispatch.hijacks, dispatch.completed_in_transaction);
     drop(dispatch);
-    // Where it gave up, handlers still run and hold the ends of the channels; what they bring is refused by their tokens.
+    // Where it gave up, handlers still run and hold the ends of the channels; what they bring is refused by their
+    // tokens.
     if !gave_up {
         for thread in handlers.into_iter().chain([settler]) {
             // Handlers catch panics of tasks; one of a listener has been printed by the panic hook.
