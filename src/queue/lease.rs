@@ -228,12 +228,15 @@ impl Lease {
     pub fn complete_in<T: Serialize>(&self, mut body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         let (value, _) = transaction::run(&self.store(), Some(self.id()), |tx| {
             let value = body(tx)?;
-            tx.settle(self.ending(Ending::Complete { result: result_payload(&value)? }));
+            tx.complete_with(self, result_payload(&value)?);
             Ok(value)
         })?;
+        Ok(value)
+    }
+
+    pub(crate) fn note_completed_in_transaction(&self) {
         self.held.is_completed_in_transaction.store(true, Ordering::Release);
         self.note_settled();
-        Ok(value)
     }
 
     /// The attempt failed: again after `retry_after`, or never for `None`.
