@@ -1,4 +1,5 @@
 //! What the benches share: their options, the report, processes of themselves that start together, and counted syncs.
+#![allow(dead_code, reason = "each bench uses its part of this")]
 
 use std::{
     env, fs,
@@ -136,6 +137,13 @@ impl Crew {
     /// The answers of all. They stay, with all that they hold, until this is dropped.
     pub fn answers(&mut self) -> Vec<Value> {
         self.read_lines().iter().map(|line| serde_json::from_str(line).expect("an answer is JSON")).collect()
+    }
+
+    /// Ends those that would go on.
+    pub fn kill(&mut self) {
+        for (child, _) in &mut self.children {
+            child.kill().expect("a child can be killed");
+        }
     }
 
     fn read_lines(&mut self) -> Vec<String> {
