@@ -44,13 +44,11 @@ fn main() {
         Report::heading(name);
         for workers in WORKERS {
             let figures = measure(&options, workers, policy, backoff);
+            let (claims, wasted) = (figures.claims_per_second, figures.wasted_per_claim);
             report.line(
                 &format!("{name}, {workers} workers"),
-                &format!(
-                    "{:>6.0} claims/s  {:>6.2} attempts wasted per claim",
-                    figures.claims_per_second, figures.wasted_per_claim
-                ),
-                &json!({ "claims_per_second": figures.claims_per_second, "wasted_per_claim": figures.wasted_per_claim }),
+                &format!("{claims:>6.0} claims/s  {wasted:>6.2} attempts wasted per claim"),
+                &json!({ "claims_per_second": claims, "wasted_per_claim": wasted }),
             );
             if workers == 8 {
                 at_eight.push(figures);

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::{
     bare::timed,
-    common::{Crew, Options, Report, answer, open_counted, ready, repeat_for},
+    common::{Crew, Options, Report, answer, float, open_counted, ready, repeat_for},
     job, time_line,
 };
 
@@ -19,7 +19,8 @@ pub fn measure(options: &Options, report: &mut Report) {
         let openings = if options.quick { 50 } else { 300 };
         let mut crew = Crew::start(committers, "committer", &[path.to_str().expect("a path of text"), "3600"]);
         crew.go();
-        let (mut to_answer, mut to_close, mut syncs_of_all) = (Vec::new(), Vec::new(), 0);
+        let (mut to_answer, mut to_close) = (Vec::new(), Vec::new());
+        let (mut syncs_to_answer, mut syncs_to_close) = (0, 0);
         for _ in 0..openings {
             let mut opened = None;
             to_answer.push(timed(|| {
@@ -28,13 +29,15 @@ pub fn measure(options: &Options, report: &mut Report) {
                 opened = Some((store, syncs));
             }));
             let (store, syncs) = opened.expect("it was opened");
+            let answered = syncs.count();
             to_close.push(timed(|| store.close().expect("the store closes")));
-            syncs_of_all += syncs.count();
+            syncs_to_answer += answered;
+            syncs_to_close += syncs.count() - answered;
         }
         let beside = if committers == 0 { "alone" } else { "beside a busy committer" };
-        let syncs = f64::from(u32::try_from(syncs_of_all).expect("few")) / f64::from(openings);
-        time_line(report, &format!("open and commit once, {beside}"), &to_answer, syncs);
-        time_line(report, &format!("   and close it again, {beside}"), &to_close, 0.0);
+        let each = |syncs| float(syncs) / float(openings);
+        time_line(report, &format!("open and commit once, {beside}"), &to_answer, each(syncs_to_answer));
+        time_line(report, &format!("... and close it, {beside}"), &to_close, each(syncs_to_close));
         crew.kill();
     }
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::{
     bare::timed,
-    common::{Crew, Options, Report, answer, open_counted, ready, repeat_for, sum},
+    common::{Crew, Options, Report, answer, float, open_counted, ready, repeat_for, sum},
     job, rate_line, time_line,
 };
 
@@ -33,23 +33,25 @@ fn by_command(options: &Options, report: &mut Report) {
     const NAME: &str = "one-shot `casque enqueue`, start to end";
     let folder = options.fresh_folder();
     let path = folder.path().join("command.redb");
-    let enqueue = |_| {
-        let (store, syncs) = open_counted(&path);
+    let mut syncs = 0;
+    // The first one makes the store.
+    for _ in 0..2 {
+        let (store, counted) = open_counted(&path);
         store.queue("default").enqueue(job()).expect("a job is enqueued");
         store.close().expect("the store closes");
-        syncs.count()
-    };
-    // The first one makes the store.
-    let syncs = (0..3).map(enqueue).last().unwrap_or(0);
-    let run =
-        || Command::new(env!("CARGO_BIN_EXE_casque")).arg("--store").arg(&path).args(["enqueue", "noop"]).output();
-    if !run().is_ok_and(|output| output.status.success() && !output.stdout.is_empty()) {
-        return report.line(NAME, "skipped: the command can't enqueue; build it with the feature `cli`", &json!(null));
+        syncs = counted.count();
     }
-    let times: Vec<f64> =
-        (0..if options.quick { 20 } else { 200 }).map(|_| timed(|| drop(run().expect("the command runs")))).collect();
-    #[allow(clippy::cast_precision_loss)]
-    time_line(report, NAME, &times, syncs as f64);
+    let run = || {
+        let program = option_env!("CARGO_BIN_EXE_casque")?;
+        let output = Command::new(program).arg("--store").arg(&path).args(["enqueue", "noop"]).output().ok()?;
+        (output.status.success() && !output.stdout.is_empty()).then_some(())
+    };
+    if run().is_none() {
+        return report.line(NAME, "skipped: there is no command that enqueues", &json!(null));
+    }
+    let runs = if options.quick { 20 } else { 200 };
+    let times: Vec<f64> = (0..runs).map(|_| timed(|| run().expect("it ran before"))).collect();
+    time_line(report, NAME, &times, float(syncs));
 }
 
 fn by_threads(options: &Options, report: &mut Report, threads: usize) {
@@ -61,8 +63,9 @@ fn by_threads(options: &Options, report: &mut Report, threads: usize) {
         for _ in 0..threads {
             scope.spawn(|| {
                 let queue = store.queue("default");
-                let (done, _) =
-                    repeat_for(options.duration(), || drop(queue.enqueue(job()).expect("a job is enqueued")));
+                let (done, _) = repeat_for(options.duration(), || {
+                    queue.enqueue(job()).expect("a job is enqueued");
+                });
                 count.fetch_add(done, Ordering::Relaxed);
             });
         }
@@ -96,7 +99,9 @@ pub fn produce(args: &[String]) -> ! {
     queue.enqueue(job()).expect("a first job");
     ready();
     let before = syncs.count();
-    repeat_for(Duration::from_secs_f64(seconds), || drop(queue.enqueue(job()).expect("a job is enqueued")));
+    repeat_for(Duration::from_secs_f64(seconds), || {
+        queue.enqueue(job()).expect("a job is enqueued");
+    });
     answer(&json!({ "syncs": syncs.count() - before }))
 }
 
