@@ -5,8 +5,9 @@
 //! ```
 //!
 //! Every answer is durable. Each section is a file here: `bare` (the disk and redb without casque, to compare with),
-//! `enqueue`, `claim`, and `beside` (opening next to a busy writer). Jobs that processes enqueue or complete are counted
-//! by the parent, from the rows of the store. `--full` measures claims at a depth of a million jobs, else at 100,000.
+//! `enqueue`, `claim`, and `beside` (opening next to a busy writer). Jobs that processes enqueue or complete are
+//! counted by the parent, from the rows of the store. `--full` measures claims at a depth of a million jobs, else at
+//! 100,000.
 
 #[path = "../common/mod.rs"]
 mod common;
