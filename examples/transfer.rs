@@ -4,9 +4,9 @@
 //! cargo run --release --example transfer [STORE]
 //! ```
 //!
-//! What to look at: a transaction reads both balances on one snapshot and commits only if nobody has written them since;
-//! otherwise it runs again. So the processes conflict all the time, and no money appears or vanishes: the sum holds at
-//! the end, and in each snapshot that the auditor takes meanwhile.
+//! What to look at: a transaction reads both balances on one snapshot and commits only if nobody has written them
+//! since; otherwise it runs again. So the processes conflict all the time, and no money appears or vanishes: the sum
+//! holds at the end, and in each snapshot that the auditor takes meanwhile.
 
 use std::{
     env,

@@ -46,8 +46,8 @@ fn both_shifted(policy: &str) -> (Scene, Vec<String>, Actor, Actor) {
     (scene, jobs.into(), winner, loser)
 }
 
-/// Lets both handlers end; each worker completed one job, and each job ran once, the first by the winner. Gives how often
-/// the loser complained.
+/// Lets both handlers end; each worker completed one job, and each job ran once, the first by the winner. Gives how
+/// often the loser complained.
 fn both_end(scene: &Scene, jobs: &[String], mut winner: Actor, mut loser: Actor) -> usize {
     let pids = [winner.pid(), loser.pid()].map(|pid| pid.to_string());
     winner.tell("end");

@@ -1,4 +1,5 @@
-//! kill -9 at each named point of a job's way, and at random: nothing acknowledged is lost, nothing completed runs again.
+//! kill -9 at each named point of a job's way, and at random: nothing acknowledged is lost, nothing completed runs
+//! again.
 //!
 //! Slots of producers and workers run side by side; each life of a process has a plan, to die at the n-th passage of a
 //! point, and whoever dies is followed by another. `CASQUE_SEED` repeats the plans of a run, though not its schedule.

@@ -1,5 +1,5 @@
-//! Who holds a job, and for how long: workers as processes that are stopped, killed and told to leave. Nobody here waits
-//! for a lease to run out but where a process is stopped; a dead one's jobs come back at once.
+//! Who holds a job, and for how long: workers as processes that are stopped, killed and told to leave. Nobody here
+//! waits for a lease to run out but where a process is stopped; a dead one's jobs come back at once.
 
 mod processes;
 

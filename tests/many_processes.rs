@@ -318,8 +318,8 @@ fn change_that_was_sealed_when_the_patience_ended_is_unknown_and_comes() {
     queue.enqueue_batch((0..3).map(|_| JobRequest::new("note", &()))).unwrap();
     let mut leases = queue.claim(3, Duration::ZERO).unwrap();
 
-    // What is dropped goes back through the committer's thread. Two changes in one group tell it that it has company, and
-    // then it commits for all.
+    // What is dropped goes back through the committer's thread. Two changes in one group tell it that it has company,
+    // and then it commits for all.
     *hold_at.lock().unwrap() = Some(Step::BeforeLock);
     leases.pop();
     has_reached.recv_timeout(DEADLINE).unwrap();

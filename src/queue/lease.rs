@@ -233,10 +233,9 @@ impl Lease {
     pub fn complete_in<T: Serialize>(&self, mut body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         let (value, _) = transaction::run(&self.store(), Some(self.id()), |tx| {
             let value = body(tx)?;
-            tx.settle(self.ending(Ending::Complete { result: result_payload(&value)? }));
+            tx.complete_with(self, result_payload(&value)?);
             Ok(value)
         })?;
-        self.note_completed_in_transaction();
         Ok(value)
     }
 

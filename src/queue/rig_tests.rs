@@ -1,5 +1,5 @@
-//! What tests of rules stand on: rows in a map that counts what is read of it, a clock that is moved by hand, and a look
-//! at every invariant that can be read off the rows after each change.
+//! What tests of rules stand on: rows in a map that counts what is read of it, a clock that is moved by hand, and a
+//! look at every invariant that can be read off the rows after each change.
 
 use std::{cell::Cell, collections::BTreeMap, ops::ControlFlow, time::Duration};
 

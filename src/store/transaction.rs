@@ -12,11 +12,7 @@ use crate::{
     clock::sleep,
     codec::{Digest, Payload},
     error::{Error, ErrorKind, Result},
-    queue::{
-        IntoJob, Lease,
-        id::JobId,
-        settle::{Ending, Settle},
-    },
+    queue::{IntoJob, Lease, id::JobId, settle::Ending},
     random,
     store::{
         Store,
@@ -44,8 +40,8 @@ pub struct Transaction {
     /// What this transaction has made of a key so far.
     written: BTreeMap<String, Written>,
     intents: Vec<Intent>,
-    /// Leases that the commit completes.
-    completes: Vec<Lease>,
+    /// Leases that end with the commit.
+    completed: Vec<Lease>,
     job: Option<JobId>,
 }
 
@@ -65,7 +61,7 @@ impl Transaction {
             ranges: Vec::new(),
             written: BTreeMap::new(),
             intents: Vec::new(),
-            completes: Vec::new(),
+            completed: Vec::new(),
             job,
         }
     }
@@ -210,16 +206,33 @@ impl Transaction {
     /// Completes a leased job in the same commit: its effects on the root happen exactly once, since a lease that was
     /// lost refuses the whole transaction.
     ///
+    /// ```
+    /// # use casque::{JobRequest, Registry, Store, Worker};
+    /// # let store = Store::in_memory()?;
+    /// # store.queue("default").enqueue(JobRequest::new("count", &()))?;
+    /// let mut tasks = Registry::new();
+    /// tasks.register("count", |job, ()| {
+    ///     job.store().transaction(|tx| {
+    ///         tx.add("counter", 1)?;
+    ///         tx.complete(job)
+    ///     })?;
+    ///     Ok(())
+    /// })?;
+    /// let report = Worker::new(&store).tasks(tasks).drain(true).run()?;
+    /// assert_eq!((report.completed, report.leases_lost), (1, 0));
+    /// # Ok::<(), casque::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// None now; the commit is `LeaseLost` where the lease is.
     pub fn complete(&mut self, lease: &Lease) -> Result<()> {
-        self.intents.push(Intent::Settle(lease.ending(Ending::Complete { result: None })));
-        self.completes.push(lease.clone());
+        self.complete_with(lease, None);
         Ok(())
     }
 
-    pub(crate) fn settle(&mut self, settle: Settle) {
-        self.intents.push(Intent::Settle(settle));
+    pub(crate) fn complete_with(&mut self, lease: &Lease, result: Option<Payload>) {
+        self.intents.push(Intent::Settle(lease.ending(Ending::Complete { result })));
+        self.completed.push(lease.clone());
     }
 
     /// Commits; the version is that of the commit, or the snapshot's where there was nothing to write.
@@ -231,7 +244,7 @@ impl Transaction {
             self.reads.into_iter().map(|(key, version)| Guard::Object { key, version }).collect();
         guards.extend(self.ranges);
         let applied = self.snapshot.inner().commit(guards, self.intents, self.job)?;
-        self.completes.iter().for_each(Lease::note_completed_in_transaction);
+        self.completed.iter().for_each(Lease::note_completed_in_transaction);
         Ok(applied.version.unwrap_or(self.snapshot.version()))
     }
 }

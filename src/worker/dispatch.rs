@@ -237,7 +237,8 @@ impl Dispatch {
     /// S20: what is given up is not charged, whether it has begun or not.
     fn give_back_all(&mut self) {
         self.collect_freed();
-        // P5: a job whose child process still works is not given back; whoever finds this session gone waits for the child.
+        // P5: a job whose child process still works is not given back; whoever finds this session gone waits for the
+        // child.
         let site = &self.store.inner.site;
         let is_busy = |lease: &Lease| site.is_child_busy(&lease.held_job());
         let idle = self.out.drain().filter(|(_, lease)| !is_busy(lease));

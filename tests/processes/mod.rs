@@ -1,8 +1,8 @@
 //! Real processes for tests: a test starts its own executable again as an *actor*, and the two talk in lines.
 //!
-//! A test file has one `#[test] fn actor()`, which calls [`play`]: it returns at once in a normal run, and in an actor it
-//! plays the role that the test asked for. Everybody waits for what another says or for what the store shows, with a
-//! deadline that only a hang reaches; nothing here relies on how long something takes.
+//! A test file has one `#[test] fn actor()`, which calls [`play`]: it returns at once in a normal run, and in an actor
+//! it plays the role that the test asked for. Everybody waits for what another says or for what the store shows, with
+//! a deadline that only a hang reaches; nothing here relies on how long something takes.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::{

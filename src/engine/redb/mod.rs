@@ -229,7 +229,8 @@ impl Engine for Redb {
 
     fn latest(&self) -> Result<Box<dyn Rows + Send>> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        // A file opened for writing is repaired; a handle that was open when another writer died is not, until it writes.
+        // A file opened for writing is repaired; a handle that was open when another writer died is not, until it
+        // writes.
         if !matches!(self.slot().handle, Handle::Writer(_)) {
             self.open_writer()?;
         }
