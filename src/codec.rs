@@ -2,7 +2,7 @@
 //!
 //! A record's bytes are a format byte, a schema byte, and the bincode of the struct. The format byte is the way out of
 //! bincode 2.0.1, which is its last release: another encoding takes another byte. To change a record, add a schema
-//! number, keep the decoder of the old one, and add golden bytes to `tests/golden.rs`.
+//! number, keep the decoder of the old one, and add golden bytes to `store/golden_tests.rs`.
 
 #![allow(clippy::disallowed_methods, reason = "this is the codec")]
 

@@ -38,8 +38,9 @@ pub(crate) trait Engine: Send + Sync {
     /// [`SnapshotError::NeedsRecovery`] when the last writer died: take the writer's lock, [`Engine::recover`], retry.
     fn snapshot(&self) -> Result<Box<dyn Rows + Send>, SnapshotError>;
 
-    /// A view to base a write on: the newest rows, as a writer finds them, with what a dead writer left repaired. Only
-    /// under the writer's lock.
+    /// A view to base a write on: the newest rows. Where the last writer died it may lack the commit it died in; a
+    /// write with a basis is then refused, and [`Engine::recover`] brings that commit to light. Only under the
+    /// writer's lock.
     fn latest(&self) -> Result<Box<dyn Rows + Send>>;
 
     /// Writes all of the rows durably, or none. Only under the writer's lock. `basis` is a row as the rows to write

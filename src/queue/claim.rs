@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    codec,
     engine::Rows,
     error::{Error, Result},
     queue::{
@@ -146,14 +147,15 @@ fn take_candidates(
         if candidate_queue != queue || selection.alone || selection.jobs.len() >= claim.wanted.jobs_max {
             continue;
         }
-        match get_record::<JobRecord>(&context.rows, &candidate.key)? {
+        let row = context.rows.get(&candidate.key)?;
+        let bytes = row.as_ref().map_or(0, Vec::len);
+        match row.map(|row| codec::decode::<JobRecord>(&row)).transpose()? {
             Some(job) if job.id == candidate.job => {
                 if job.suspect && !(claim.wanted.idle && selection.jobs.is_empty()) {
                     selection.suspects_wait = true;
-                    continue;
+                } else if selection.has_room(bytes) {
+                    selection.take(job, bytes);
                 }
-                selection.alone = job.suspect;
-                selection.jobs.push(job);
             }
             _ => hijacks.push(Hijack { job: candidate.job, by: winner(&context.rows, candidate.job, head)? }),
         }
@@ -209,6 +211,8 @@ pub(crate) fn check_queue_guard(rows: &dyn Rows, queue: &str, version: Version, 
         return Err(Error::of_conflict(Conflict { subject, read: Some(version), found: Some(head.version), by }));
     };
     let by = match find(rows, job)? {
+        // It was cancelled or moved: nobody has claimed since, so nobody has won.
+        _ if head.version == version => None,
         Some((Home::Ready, _)) => Some(head.by.clone()),
         _ => winner(rows, job, &head)?,
     };

@@ -17,7 +17,7 @@ use crate::{
     },
     store::{
         apply::Context,
-        change::Outcome,
+        change::{BATCH_JOBS_MAX, Outcome},
         keys::{self, ById},
         view::inconsistent,
     },
@@ -56,19 +56,38 @@ pub(crate) enum When {
     At(Timestamp),
 }
 
-pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome> {
-    check_name("queue", &job.queue)?;
-    check_name("task", &job.task)?;
-    let priority = check_priority(job.priority)?;
-    if job.attempts_max == 0 {
-        return Err(Error::invalid("a job needs at least one attempt; max attempts is 0"));
+impl NewJob {
+    /// Checks all that can be told without the store; gives the priority.
+    ///
+    /// # Errors
+    /// `Invalid`, naming what is wrong.
+    pub(crate) fn check(&self) -> Result<i8> {
+        check_name("queue", &self.queue)?;
+        check_name("task", &self.task)?;
+        if let Some(unique) = &self.unique {
+            check_name("unique key", unique)?;
+        }
+        if self.attempts_max == 0 {
+            return Err(Error::invalid("a job needs at least one attempt; max attempts is 0"));
+        }
+        check_metadata(&self.metadata)?;
+        check_priority(self.priority)
     }
-    check_metadata(&job.metadata)?;
+}
+
+pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome> {
+    let priority = job.check()?;
+    context.admit_bytes(metadata_bytes(&job.metadata))?;
     context.admit_payload(&format!("the arguments of \"{}\"", job.task), job.args.as_bytes().len())?;
     if let Some(existing) = holder_of_unique(context, job)? {
         return Ok(Outcome::Enqueued { job: existing, existing: true });
     }
 
+    if context.next_index as usize >= BATCH_JOBS_MAX {
+        return Err(Error::invalid(format!(
+            "the change enqueues more than {BATCH_JOBS_MAX} jobs; split it into smaller ones"
+        )));
+    }
     let id = context.next_place();
     let run_at = match job.when {
         When::Now => None,
@@ -112,7 +131,6 @@ pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome
 
 fn holder_of_unique(context: &Context<'_>, job: &NewJob) -> Result<Option<JobId>> {
     let Some(unique) = &job.unique else { return Ok(None) };
-    check_name("unique key", unique)?;
     let Some(bytes) = context.rows.get(&keys::unique(&job.queue, unique))? else { return Ok(None) };
     JobId::from_bytes(&bytes).map(Some).ok_or_else(|| inconsistent(format!("unique key \"{unique}\" names no job")))
 }
@@ -135,8 +153,13 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// How many bytes the metadata takes.
+fn metadata_bytes(metadata: &[(String, String)]) -> usize {
+    metadata.iter().map(|(key, value)| key.len() + value.len()).sum()
+}
+
 fn check_metadata(metadata: &[(String, String)]) -> Result<()> {
-    let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+    let bytes = metadata_bytes(metadata);
     if metadata.len() > METADATA_PAIRS_MAX || bytes > METADATA_BYTES_MAX {
         return Err(Error::invalid(format!(
             "the metadata has {} pairs and {bytes} bytes; {METADATA_PAIRS_MAX} and {METADATA_BYTES_MAX} are the most",

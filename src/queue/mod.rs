@@ -23,6 +23,17 @@ pub(crate) mod settle;
 pub(crate) mod state;
 mod view;
 
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+mod reclaim_tests;
+#[cfg(test)]
+mod rig_tests;
+#[cfg(test)]
+mod select_tests;
+#[cfg(test)]
+mod table_tests;
+
 pub(crate) use self::handle::held;
 pub use self::{
     handle::Queue,

@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// The most bytes of jobs that one claim takes, so that its answer fits into a frame.
+/// The most bytes of jobs that one claim takes, so that its answer fits into a frame; a larger job is taken alone.
 pub(crate) const CLAIM_BYTES_MAX: usize = 7 << 20;
 /// How many rows of a lane are read at once where several are merged.
 const CHUNK_ROWS: usize = 16;
@@ -42,18 +42,32 @@ pub(crate) struct Wanted {
 #[derive(Debug, Default)]
 pub(crate) struct Selection {
     pub(crate) jobs: Vec<JobRecord>,
-    pub(crate) bytes: usize,
+    bytes: usize,
     /// The one job in `jobs` is suspect.
     pub(crate) alone: bool,
     /// A suspect job waits for a worker that is idle.
     pub(crate) suspects_wait: bool,
+    /// The next job has to wait, so that nothing behind it is taken either.
+    is_ended: bool,
     /// Lanes in use that have no jobs.
     pub(crate) empty_lanes: Vec<Lane>,
 }
 
 impl Selection {
     fn is_full(&self, wanted: &Wanted) -> bool {
-        self.alone || self.jobs.len() >= wanted.jobs_max || self.bytes >= CLAIM_BYTES_MAX
+        self.alone || self.is_ended || self.jobs.len() >= wanted.jobs_max
+    }
+
+    /// Whether a row of so many bytes may be added.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        self.jobs.is_empty() || self.bytes + bytes <= CLAIM_BYTES_MAX
+    }
+
+    /// Adds a job that was read from a row of so many bytes.
+    pub(crate) fn take(&mut self, job: JobRecord, bytes: usize) {
+        self.alone = job.suspect;
+        self.bytes += bytes;
+        self.jobs.push(job);
     }
 }
 
@@ -110,14 +124,17 @@ fn merge(rows: &dyn Rows, mut cursors: Vec<Cursor>, wanted: &Wanted, selection: 
         if cursors[index].lane.suspect && !selection.jobs.is_empty() {
             // P4: a suspect job is claimed alone; what comes before it goes first.
             selection.suspects_wait = true;
+            selection.is_ended = true;
+            return Ok(());
+        }
+        if !selection.has_room(cursors[index].front_bytes()) {
+            selection.is_ended = true;
             return Ok(());
         }
         let bytes = cursors[index].take();
         // What this build can't read stays for one that can, and holds up nobody.
         if let Ok(job) = codec::decode::<JobRecord>(&bytes) {
-            selection.alone = job.suspect;
-            selection.bytes += bytes.len();
-            selection.jobs.push(job);
+            selection.take(job, bytes.len());
         }
     }
     Ok(())
@@ -146,6 +163,10 @@ impl Cursor {
             self.chunk = found.into_iter().filter_map(|(key, bytes)| Some((keys::id_at_end(&key)?, bytes))).collect();
         }
         Ok(self.chunk.front().map(|(place, _)| *place))
+    }
+
+    fn front_bytes(&self) -> usize {
+        self.chunk.front().map_or(0, |(_, bytes)| bytes.len())
     }
 
     fn take(&mut self) -> Vec<u8> {

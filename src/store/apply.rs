@@ -58,6 +58,11 @@ impl Context<'_> {
                 "{what} take {bytes} bytes; at most {most} are allowed (`casque config payload-max` changes that)"
             )));
         }
+        self.admit_bytes(bytes)
+    }
+
+    /// Adds bytes that come from outside to what the change takes.
+    pub(crate) fn admit_bytes(&mut self, bytes: usize) -> Result<()> {
         self.payload_bytes += bytes;
         if self.payload_bytes > CHANGE_BYTES_MAX {
             return Err(Error::invalid(format!(

@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// The most bytes that a change's payloads may take together.
+/// The most bytes that a change's payloads and metadata may take together.
 pub const CHANGE_BYTES_MAX: usize = 8 << 20;
 /// The most jobs that one change may enqueue.
 pub const BATCH_JOBS_MAX: usize = 10_000;

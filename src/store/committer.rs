@@ -409,7 +409,9 @@ fn write_and_know(site: &Site, basis: &Basis, rows: &RowSet, (before, after): (V
     match found {
         Ok(version) if version == after => Ok(()),
         Ok(version) if version == before => {
-            Err(Error::unavailable(format!("nothing was written: {}", error.full_message())))
+            // Its cause says what failed; that the outcome is not known is no longer so.
+            let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            Err(Error::unavailable(format!("nothing was written: {cause}")))
         }
         // Not to be known while the disk fails: the caller asks again.
         _ => Err(error),

@@ -12,7 +12,7 @@ use crate::{
     clock::{monotonic, sleep},
     codec,
     engine::{
-        RowSet,
+        Engine as _, RowSet, Rows, SnapshotError,
         memory::Memory,
         redb::{Redb, RedbOptions, StorageHook},
     },
@@ -142,8 +142,13 @@ impl StoreOptions {
     /// of a newer format; `Corrupt` where it is damaged; `Unavailable` where permission or space is lacking.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
         let path = resolve(path.as_ref())?;
-        let inner = if self.read_only { self.open_for_reading(&path)? } else { self.open_for_writing(&path)? };
-        Ok(Store { inner })
+        let opened = if self.read_only { self.open_for_reading(&path) } else { self.open_for_writing(&path) };
+        // What is wrong with the rows does not say whose they are.
+        let named = |error: Error| {
+            let name = path.display().to_string();
+            if error.full_message().contains(&name) { error } else { error.during(&name) }
+        };
+        Ok(Store { inner: opened.map_err(named)? })
     }
 
     /// A store in memory, of this process alone: for tests.
@@ -187,7 +192,7 @@ impl StoreOptions {
             )));
         }
         // Looked at before anything is made beside it, so that what is no store stays as it is.
-        let engine = if exists { Some(Redb::open(path, self.redb.clone())?) } else { None };
+        let engine = if exists { Some(self.open_engine(path)?) } else { None };
         let files = Files::open(path, &self.label_or_default())?;
         let engine = if let Some(engine) = engine {
             engine
@@ -218,19 +223,23 @@ impl StoreOptions {
         }
     }
 
+    /// The engine of a file that holds a store, as far as that can be told before it is recovered.
+    fn open_engine(&self, path: &Path) -> Result<Redb> {
+        let engine = Redb::open(path, self.redb.clone())?;
+        match engine.snapshot() {
+            Ok(rows) => check_format(rows.as_ref())?,
+            Err(SnapshotError::NeedsRecovery) => {}
+            Err(SnapshotError::Failed(error)) => return Err(error),
+        }
+        Ok(engine)
+    }
+
     fn finish(&self, site: Arc<Site>) -> Result<Inner> {
         let committer =
             if self.read_only { None } else { Some(Committer::start(site.clone(), self.step_hook.clone())?) };
         let mut inner = Inner::new(site, committer, self.label_or_default(), self.patience);
         let rows = inner.rows()?;
-        let format: FormatRecord = get_record(rows.as_ref(), keys::FORMAT)?
-            .ok_or_else(|| Error::invalid("the file is a redb database, but not a casque store"))?;
-        if format.format > DATA_FORMAT {
-            return Err(Error::invalid(format!(
-                "the store has format {}, and this casque reads up to {DATA_FORMAT}; use a newer casque",
-                format.format
-            )));
-        }
+        check_format(rows.as_ref())?;
         let store: StoreRecord = get_record(rows.as_ref(), keys::STORE)?.unwrap_or_default();
         inner.born_at(store.version);
         Ok(inner)
@@ -243,6 +252,20 @@ impl StoreOptions {
             format!("{name}.{}", std::process::id())
         })
     }
+}
+
+/// # Errors
+/// `Invalid` for rows that are no store's, or of a newer format.
+fn check_format(rows: &dyn Rows) -> Result<()> {
+    let format: FormatRecord = get_record(rows, keys::FORMAT)?
+        .ok_or_else(|| Error::invalid("the file is a redb database, but not a casque store; name another path"))?;
+    if format.format > DATA_FORMAT {
+        return Err(Error::invalid(format!(
+            "the store has format {}, and this casque reads up to {DATA_FORMAT}; use a newer casque",
+            format.format
+        )));
+    }
+    Ok(())
 }
 
 /// The rows of a new store.
@@ -273,6 +296,12 @@ fn resolve(path: &Path) -> Result<PathBuf> {
         )
         .because(error)
     })?;
+    if !folder.is_dir() {
+        return Err(Error::unavailable(format!(
+            "{} is not a folder to make a store in; name another",
+            folder.display()
+        )));
+    }
     Ok(folder.join(name))
 }
 

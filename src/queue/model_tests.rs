@@ -1,0 +1,491 @@
+//! Random sequences of verbs over the rows, against a model that knows nothing of rows: the same answers, the same jobs
+//! in the same states, the same numbers, after each step.
+
+use std::{collections::HashSet, time::Duration};
+
+use proptest::prelude::*;
+
+use super::rig_tests::{OTHER_SESSION, Rig, SESSION, job};
+use crate::{
+    clock::Timestamp,
+    codec::Payload,
+    error::ErrorKind,
+    queue::{
+        admin::Admin,
+        claim::Claim,
+        enqueue::{NewJob, When},
+        id::{JobId, SessionId, Token},
+        reclaim::Reclaim,
+        record::Home,
+        select::{Tasks, Wanted},
+        settle::Ending,
+        state::State,
+    },
+    store::change::{Intent, Outcome},
+};
+
+const QUEUES: [&str; 2] = ["one", "two"];
+const TASKS: [&str; 2] = ["a", "b"];
+const SESSIONS: [SessionId; 2] = [SESSION, OTHER_SESSION];
+
+#[derive(Clone, Debug)]
+enum Verb {
+    Enqueue {
+        queue: usize,
+        task: usize,
+        priority: i64,
+        delay: u64,
+        unique: Option<u8>,
+        attempts_max: u32,
+        keep: bool,
+    },
+    Claim {
+        session: usize,
+        queues: usize,
+        tasks: u8,
+        jobs_max: usize,
+        idle: bool,
+    },
+    /// How the `which`th job is settled, under its latest token or a stale one.
+    Settle {
+        which: usize,
+        how: How,
+        stale: bool,
+    },
+    Cancel(usize),
+    Retry(usize),
+    Requeue(usize),
+    Release(usize),
+    Pause(usize, bool),
+    Promote,
+    Prune,
+    Advance(u64),
+    /// The bits say which of the held jobs had started, and which of those had ended.
+    Reclaim {
+        session: usize,
+        started: u16,
+        ended: u16,
+        power_cut: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Complete,
+    CompleteWithResult,
+    Fail(u64),
+    FailForGood,
+    Snooze(u64),
+    Release,
+    Cancel,
+}
+
+#[derive(Clone, Debug)]
+struct Model {
+    jobs: Vec<Job>,
+    paused: [bool; 2],
+    completed: [u64; 2],
+    now: Timestamp,
+}
+
+#[derive(Clone, Debug)]
+struct Job {
+    id: JobId,
+    queue: usize,
+    task: usize,
+    priority: i64,
+    place: JobId,
+    unique: Option<u8>,
+    attempt: u32,
+    attempts_max: u32,
+    keep: bool,
+    suspect: bool,
+    cancelling: bool,
+    /// `None`: gone.
+    state: Option<State>,
+    run_at: Timestamp,
+    expires_at: Timestamp,
+    session: usize,
+    token: Token,
+}
+
+const DAY: Duration = Duration::from_hours(24);
+
+impl Job {
+    fn end(&mut self, state: State, now: Timestamp) {
+        let kept_for = if state == State::Completed { DAY } else { 30 * DAY };
+        self.state = Some(state);
+        self.suspect = false;
+        self.cancelling = false;
+        self.expires_at = now.after(kept_for);
+    }
+
+    fn complete(&mut self, has_result: bool, now: Timestamp) {
+        self.attempt += 1;
+        self.end(State::Completed, now);
+        if !has_result && !self.keep {
+            self.state = None;
+        }
+    }
+
+    fn later(&mut self, delay: u64, now: Timestamp) {
+        self.run_at = now.after(Duration::from_secs(delay));
+        self.state = Some(if delay > 0 { State::Scheduled } else { State::Ready });
+    }
+
+    fn is_over(&self) -> bool {
+        self.state.is_none_or(State::is_final)
+    }
+
+    /// What a settlement makes of a running job.
+    fn settle(&mut self, how: How, now: Timestamp) {
+        match how {
+            How::Complete => self.complete(false, now),
+            How::CompleteWithResult => self.complete(true, now),
+            How::Fail(delay) => {
+                self.attempt += 1;
+                self.suspect = false;
+                if self.cancelling {
+                    self.end(State::Cancelled, now);
+                } else if self.attempt < self.attempts_max {
+                    self.later(delay, now);
+                } else {
+                    self.end(State::Dead, now);
+                }
+            }
+            How::FailForGood => {
+                self.attempt += 1;
+                self.end(if self.cancelling { State::Cancelled } else { State::Dead }, now);
+            }
+            _ if self.cancelling => self.end(State::Cancelled, now),
+            How::Snooze(delay) => self.later(delay, now),
+            How::Release => self.state = Some(State::Ready),
+            How::Cancel => self.end(State::Cancelled, now),
+        }
+    }
+}
+
+impl Model {
+    fn holder(&self, queue: usize, unique: Option<u8>) -> Option<JobId> {
+        unique?;
+        let holds = |job: &&Job| job.queue == queue && job.unique == unique && !job.is_over();
+        self.jobs.iter().find(holds).map(|job| job.id)
+    }
+
+    /// Adds the indexes of the jobs that a claim takes from a queue, in order; false where it takes no more.
+    fn pick(&self, queue: usize, tasks: u8, jobs_max: usize, idle: bool, picked: &mut Vec<usize>) -> bool {
+        if self.paused[queue] {
+            return true;
+        }
+        let open = |job: &Job| job.queue == queue && job.state == Some(State::Ready) && tasks & (1 << job.task) != 0;
+        let mut ready: Vec<usize> = (0..self.jobs.len()).filter(|index| open(&self.jobs[*index])).collect();
+        ready.sort_by_key(|index| (-self.jobs[*index].priority, self.jobs[*index].place));
+        for index in ready {
+            let alone = picked.first().is_some_and(|first| self.jobs[*first].suspect);
+            if picked.len() == jobs_max || alone {
+                return false;
+            }
+            if self.jobs[index].suspect && !idle {
+                continue;
+            }
+            if self.jobs[index].suspect && !picked.is_empty() {
+                return false; // P4: it waits for what comes before it, and nothing behind it overtakes it
+            }
+            picked.push(index);
+        }
+        true
+    }
+
+    fn count(&self, queue: usize, state: State) -> u64 {
+        self.jobs.iter().filter(|job| job.queue == queue && job.state == Some(state)).count() as u64
+    }
+}
+
+/// A verb done to the rows and to the model.
+fn step(rig: &mut Rig, model: &mut Model, verb: &Verb) {
+    let now = rig.now;
+    model.now = now;
+    match verb {
+        Verb::Enqueue { .. } => enqueue(rig, model, verb),
+        Verb::Claim { session, queues, tasks, jobs_max, idle } => {
+            let order = if *queues == 0 { vec![0, 1] } else { vec![1, 0] };
+            let names = TASKS.iter().enumerate().filter(|(index, _)| tasks & (1 << index) != 0);
+            let tasks_named = names.map(|(_, name)| (*name).to_owned()).collect::<HashSet<_>>();
+            let claimed = rig.claim(Claim {
+                session: SESSIONS[*session],
+                queues: order.iter().map(|queue| QUEUES[*queue].to_owned()).collect(),
+                wanted: Wanted { tasks: Tasks::Named(tasks_named), jobs_max: *jobs_max, idle: *idle },
+                candidates: Vec::new(),
+                fill: true,
+                conflicts: 0,
+            });
+            let mut picked = Vec::new();
+            let _ = order.iter().all(|queue| model.pick(*queue, *tasks, *jobs_max, *idle, &mut picked));
+            let expected: Vec<JobId> = picked.iter().map(|index| model.jobs[*index].id).collect();
+            let got: Vec<JobId> = claimed.jobs.iter().map(|job| job.record.id).collect();
+            assert_eq!(got, expected);
+            for index in picked {
+                let job = &mut model.jobs[index];
+                job.state = Some(State::Running);
+                (job.session, job.token) = (*session, claimed.token.unwrap());
+            }
+        }
+        Verb::Settle { which, how, stale } => settle(rig, model, *which, *how, *stale),
+        Verb::Cancel(_) | Verb::Retry(_) | Verb::Requeue(_) | Verb::Release(_) => operate(rig, model, verb),
+        Verb::Pause(queue, paused) => {
+            let queue_name = QUEUES[*queue].to_owned();
+            let admin = if *paused { Admin::Pause { queue: queue_name } } else { Admin::Resume { queue: queue_name } };
+            rig.administer(admin).unwrap();
+            model.paused[*queue] = *paused;
+        }
+        Verb::Promote => {
+            rig.promote();
+            let due = |job: &&mut Job| job.state == Some(State::Scheduled) && job.run_at <= now;
+            model.jobs.iter_mut().filter(due).for_each(|job| job.state = Some(State::Ready));
+        }
+        Verb::Prune => {
+            rig.administer(Admin::Prune { limit: 1_000 }).unwrap();
+            let over = |job: &&mut Job| job.state.is_some_and(State::is_final) && job.expires_at <= now;
+            model.jobs.iter_mut().filter(over).for_each(|job| job.state = None);
+        }
+        Verb::Advance(seconds) => rig.advance(Duration::from_secs(*seconds)),
+        Verb::Reclaim { session, started, ended, power_cut } => {
+            reclaim(rig, model, *session, (*started, *ended), *power_cut);
+        }
+    }
+}
+
+fn enqueue(rig: &mut Rig, model: &mut Model, verb: &Verb) {
+    let Verb::Enqueue { queue, task, priority, delay, unique, attempts_max, keep } = verb else { return };
+    let outcome = rig
+        .intent(Intent::Enqueue(NewJob {
+            queue: QUEUES[*queue].into(),
+            priority: *priority,
+            when: When::After(Duration::from_secs(*delay)),
+            unique: unique.map(|key| key.to_string()),
+            attempts_max: *attempts_max,
+            keep: *keep,
+            ..job(TASKS[*task])
+        }))
+        .unwrap();
+    let Outcome::Enqueued { job: id, existing } = outcome else { panic!("not enqueued: {outcome:?}") };
+    assert_eq!(
+        existing.then_some(id),
+        model.holder(*queue, *unique),
+        "INV-1: the holder of a unique key, or a new job"
+    );
+    if existing {
+        return;
+    }
+    model.jobs.push(Job {
+        id,
+        queue: *queue,
+        task: *task,
+        priority: *priority,
+        place: id,
+        unique: *unique,
+        attempt: 0,
+        attempts_max: *attempts_max,
+        keep: *keep,
+        suspect: false,
+        cancelling: false,
+        state: Some(if *delay > 0 { State::Scheduled } else { State::Ready }),
+        run_at: model.now.after(Duration::from_secs(*delay)),
+        expires_at: model.now,
+        session: 0,
+        token: Token(0),
+    });
+}
+
+fn settle(rig: &mut Rig, model: &mut Model, which: usize, how: How, stale: bool) {
+    let now = rig.now;
+    let count = model.jobs.len();
+    let Some(job) = model.jobs.get_mut(which % count.max(1)) else { return };
+    let token = if stale { Token(job.token.0.wrapping_sub(1)) } else { job.token };
+    let fail = |retry_after| Ending::Fail { message: "no".into(), retry_after };
+    let ending = match how {
+        How::Complete => Ending::Complete { result: None },
+        How::CompleteWithResult => Ending::Complete { result: Some(Payload::json(&1).unwrap()) },
+        How::Fail(delay) => fail(Some(Duration::from_secs(delay))),
+        How::FailForGood => fail(None),
+        How::Snooze(delay) => Ending::Snooze { delay: Duration::from_secs(delay) },
+        How::Release => Ending::Release,
+        How::Cancel => Ending::Cancel,
+    };
+    let settled = rig.settle(job.id, token, ending);
+    if stale || job.state != Some(State::Running) {
+        assert_eq!(settled.unwrap_err().kind(), ErrorKind::LeaseLost, "INV-3");
+        return;
+    }
+    job.settle(how, now);
+    if job.state == Some(State::Completed) || job.state.is_none() {
+        model.completed[job.queue] += 1;
+    }
+    assert_eq!(settled.unwrap(), job.state.unwrap_or(State::Completed));
+}
+
+fn operate(rig: &mut Rig, model: &mut Model, verb: &Verb) {
+    let (Verb::Cancel(which) | Verb::Retry(which) | Verb::Requeue(which) | Verb::Release(which)) = verb else {
+        return;
+    };
+    if model.jobs.is_empty() {
+        return;
+    }
+    let (now, index) = (rig.now, which % model.jobs.len());
+    let job = model.jobs[index].clone();
+    let key_is_free = model.holder(job.queue, job.unique).is_none();
+    let admin = match verb {
+        Verb::Cancel(_) => Admin::Cancel { job: job.id },
+        Verb::Retry(_) => Admin::Retry { job: job.id },
+        Verb::Requeue(_) => Admin::Requeue { job: job.id },
+        _ => Admin::Release { job: job.id, token: job.token },
+    };
+    let found = rig.administer(admin).map(|_| ()).map_err(|error| error.kind());
+    let place = JobId { version: rig.version.0, index: 0 };
+    let job = &mut model.jobs[index];
+    let expected = match (verb, job.state) {
+        (Verb::Release(_), Some(State::Running)) => {
+            job.settle(How::Release, now);
+            Ok(())
+        }
+        (Verb::Release(_), _) => Err(ErrorKind::LeaseLost),
+        (_, None) => Err(ErrorKind::NotFound),
+        (Verb::Cancel(_), Some(State::Running)) => {
+            job.cancelling = true;
+            Ok(())
+        }
+        (Verb::Cancel(_), Some(State::Ready | State::Scheduled)) => {
+            job.end(State::Cancelled, now);
+            Ok(())
+        }
+        (Verb::Cancel(_), Some(State::Cancelled)) | (Verb::Retry(_), Some(State::Ready)) => Ok(()),
+        (Verb::Retry(_), Some(State::Dead | State::Cancelled)) if key_is_free => {
+            (job.state, job.attempt) = (Some(State::Ready), 0);
+            Ok(())
+        }
+        (Verb::Retry(_), Some(State::Scheduled)) => {
+            job.state = Some(State::Ready);
+            Ok(())
+        }
+        (Verb::Requeue(_), Some(State::Ready | State::Scheduled)) => {
+            (job.state, job.place) = (Some(State::Ready), place);
+            Ok(())
+        }
+        _ => Err(ErrorKind::Invalid),
+    };
+    assert_eq!(found, expected, "{verb:?} of a job that was {:?}", model.jobs[index].state);
+}
+
+fn reclaim(rig: &mut Rig, model: &mut Model, session: usize, (started, ended): (u16, u16), power_cut: bool) {
+    let now = rig.now;
+    let mut notes = Reclaim { session: SESSIONS[session], power_cut, ..super::rig_tests::reclaim() };
+    let held = |job: &Job| job.state == Some(State::Running) && job.session == session;
+    let mut held: Vec<&mut Job> = model.jobs.iter_mut().filter(|job| held(job)).collect();
+    for (bit, job) in held.iter_mut().enumerate() {
+        let is_set = |bits: u16| bits & (1 << (bit % 16)) != 0;
+        let (has_started, has_ended) = (is_set(started), is_set(started) && is_set(ended));
+        if has_started {
+            notes.started.push((job.id, job.token, now));
+        }
+        if has_ended {
+            notes.ended.push((job.id, job.token));
+            job.complete(false, now);
+            model.completed[job.queue] += 1;
+            continue;
+        }
+        if has_started && !power_cut {
+            job.attempt += 1;
+        }
+        job.suspect |= has_started || power_cut;
+        if job.cancelling {
+            job.end(State::Cancelled, now);
+        } else if job.attempt == job.attempts_max {
+            job.end(State::Dead, now);
+        } else {
+            job.state = Some(State::Ready);
+        }
+    }
+    rig.reclaim(notes);
+}
+
+fn compare(rig: &Rig, model: &Model) {
+    for job in &model.jobs {
+        let found = rig.find(job.id);
+        assert_eq!(found.as_ref().map(|(home, record)| record.state_in(*home)), job.state, "job {}", job.id);
+        let Some((home, record)) = found else { continue };
+        let told = (record.attempt, record.suspect, record.cancelling, record.place);
+        assert_eq!(told, (job.attempt, job.suspect, job.cancelling, job.place), "job {}", job.id);
+        assert_eq!(home == Home::ById(crate::store::keys::ById::Held), record.lease.is_some(), "INV-3");
+    }
+    for (queue, name) in QUEUES.iter().enumerate() {
+        let stats = rig.stats(name);
+        let told = [stats.scheduled, stats.ready, stats.running, stats.kept, stats.dead, stats.cancelled];
+        let states = [State::Scheduled, State::Ready, State::Running, State::Completed, State::Dead, State::Cancelled];
+        assert_eq!(told, states.map(|state| model.count(queue, state)), "INV-9: {name}");
+        assert_eq!((stats.completed, stats.paused), (model.completed[queue], model.paused[queue]), "{name}");
+    }
+}
+
+fn verbs() -> impl Strategy<Value = Verb> {
+    let delay = prop_oneof![2 => Just(0u64), 1 => Just(60), 1 => Just(3_600)];
+    let which = 0usize..64;
+    let how = prop_oneof![
+        2 => Just(How::Complete),
+        2 => Just(How::CompleteWithResult),
+        3 => delay.clone().prop_map(How::Fail),
+        1 => Just(How::FailForGood),
+        1 => delay.clone().prop_map(How::Snooze),
+        2 => Just(How::Release),
+        1 => Just(How::Cancel),
+    ];
+    let unique = prop::option::weighted(0.3, 0u8..2);
+    let enqueue = (0usize..2, 0usize..2, -1i64..=1, delay, unique, 1u32..=3, any::<bool>()).prop_map(
+        |(queue, task, priority, delay, unique, attempts_max, keep)| Verb::Enqueue {
+            queue,
+            task,
+            priority,
+            delay,
+            unique,
+            attempts_max,
+            keep,
+        },
+    );
+    let claim = (0usize..2, 0usize..2, 1u8..4, 1usize..5, prop::bool::weighted(0.7))
+        .prop_map(|(session, queues, tasks, jobs_max, idle)| Verb::Claim { session, queues, tasks, jobs_max, idle });
+    let settle = (which.clone(), how, prop::bool::weighted(0.1)).prop_map(|(which, how, stale)| Verb::Settle {
+        which,
+        how,
+        stale,
+    });
+    let reclaim = (0usize..2, any::<u16>(), any::<u16>(), prop::bool::weighted(0.2))
+        .prop_map(|(session, started, ended, power_cut)| Verb::Reclaim { session, started, ended, power_cut });
+    prop_oneof![
+        6 => enqueue,
+        6 => claim,
+        8 => settle,
+        2 => which.clone().prop_map(Verb::Cancel),
+        2 => which.clone().prop_map(Verb::Retry),
+        2 => which.clone().prop_map(Verb::Requeue),
+        1 => which.prop_map(Verb::Release),
+        1 => (0usize..2, prop::bool::weighted(0.3)).prop_map(|(queue, paused)| Verb::Pause(queue, paused)),
+        1 => Just(Verb::Promote),
+        1 => Just(Verb::Prune),
+        2 => prop_oneof![Just(60u64), Just(3_600), Just(3 * 24 * 3_600), Just(40 * 24 * 3_600)].prop_map(Verb::Advance),
+        2 => reclaim,
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_sequence_of_verbs_does_what_the_model_says(verbs in prop::collection::vec(verbs(), 1..60)) {
+        let mut rig = Rig::new();
+        let mut model =
+            Model { jobs: Vec::new(), paused: [false; 2], completed: [0; 2], now: rig.now };
+        for verb in &verbs {
+            step(&mut rig, &mut model, verb);
+            compare(&rig, &model);
+        }
+    }
+}

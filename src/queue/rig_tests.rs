@@ -1,0 +1,261 @@
+//! What tests of rules stand on: rows in a map that counts what is read of it, a clock that is moved by hand, and a look
+//! at every invariant that can be read off the rows after each change.
+
+use std::{cell::Cell, collections::BTreeMap, ops::ControlFlow, time::Duration};
+
+use crate::{
+    check::check_rows,
+    clock::Timestamp,
+    codec::{self, Payload},
+    engine::{RowSet, Rows, Visit},
+    error::Result,
+    queue::{
+        QueueStats,
+        admin::Admin,
+        claim::{Claim, Claimed},
+        enqueue::{NewJob, When},
+        id::{JobId, SessionId, Token},
+        info::stats,
+        moves::find,
+        reclaim::{Reclaim, Reclaimed},
+        record::{Home, JobRecord},
+        select::{Tasks, Wanted},
+        settle::{Ending, Settle},
+        state::State,
+    },
+    store::{
+        apply::apply,
+        change::{Applied, Candidate, Change, ChangeId, ClientId, Guard, Intent, Outcome},
+        conflict::{Version, Writer},
+        keys,
+        object::{DATA_FORMAT, FormatRecord, LogRecord, StoreRecord},
+    },
+};
+
+/// The queue of jobs that name no other.
+pub(super) const QUEUE: &str = "q";
+pub(super) const SESSION: SessionId = SessionId([1; 16]);
+pub(super) const OTHER_SESSION: SessionId = SessionId([2; 16]);
+
+/// Rows in a map that counts what is read: each look at a key, and each row visited.
+#[derive(Default)]
+pub(super) struct Table {
+    map: BTreeMap<Vec<u8>, Vec<u8>>,
+    reads: Cell<usize>,
+}
+
+impl Rows for Table {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.reads.set(self.reads.get() + 1);
+        Ok(self.map.get(key).cloned())
+    }
+
+    fn visit(&self, start: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+        for (key, bytes) in self.map.range(start.to_vec()..end.to_vec()) {
+            self.reads.set(self.reads.get() + 1);
+            if visit(key, bytes)? == ControlFlow::Break(()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Table {
+    pub(super) fn write(&mut self, rows: RowSet) {
+        for (key, value) in rows {
+            match value {
+                Some(value) => self.map.insert(key, value),
+                None => self.map.remove(&key),
+            };
+        }
+    }
+
+    pub(super) fn all(&self) -> &BTreeMap<Vec<u8>, Vec<u8>> {
+        &self.map
+    }
+
+    /// How many rows `read` reads.
+    pub(super) fn reads_of<T>(&self, read: impl FnOnce(&Self) -> T) -> (usize, T) {
+        let before = self.reads.get();
+        let value = read(self);
+        (self.reads.get() - before, value)
+    }
+}
+
+/// A store without a committer: changes are applied one by one, at a time that is told.
+pub(super) struct Rig {
+    pub(super) rows: Table,
+    pub(super) now: Timestamp,
+    pub(super) version: Version,
+    changes: u64,
+    /// Whether the invariants are looked at after each change; off where there are very many rows.
+    pub(super) is_checked: bool,
+}
+
+impl Rig {
+    pub(super) fn new() -> Self {
+        let mut rows = Table::default();
+        let format = FormatRecord { format: DATA_FORMAT, store: [7; 16] };
+        rows.write(RowSet::from([
+            (keys::FORMAT.to_vec(), Some(codec::encode(&format).unwrap())),
+            (keys::STORE.to_vec(), Some(codec::encode(&StoreRecord::default()).unwrap())),
+            (keys::LOG.to_vec(), Some(codec::encode(&LogRecord::None).unwrap())),
+        ]));
+        let now = Timestamp::from_millis(1_700_000_000_000);
+        Self { rows, now, version: Version(0), changes: 0, is_checked: true }
+    }
+
+    pub(super) fn advance(&mut self, duration: Duration) {
+        self.now = self.now.after(duration);
+    }
+
+    /// What a change would give, without doing it.
+    pub(super) fn try_change(&self, guards: Vec<Guard>, intents: Vec<Intent>) -> Result<(Applied, RowSet)> {
+        let client = ClientId { born: Version(0), random: 1 };
+        let id = ChangeId { client, number: self.changes + 1 };
+        let writer = Writer { label: "rig".into(), job: None };
+        apply(&Change { id, writer, guards, intents }, &self.rows, self.version, self.now)
+    }
+
+    pub(super) fn change(&mut self, guards: Vec<Guard>, intents: Vec<Intent>) -> Result<Applied> {
+        let (applied, mut rows) = self.try_change(guards, intents)?;
+        self.changes += 1;
+        if let Some(version) = applied.version {
+            assert_eq!(version, Version(self.version.0 + 1), "INV-2");
+            self.version = version;
+            let store = StoreRecord { version, stamp: self.now };
+            rows.insert(keys::STORE.to_vec(), Some(codec::encode(&store).unwrap()));
+        } else {
+            assert!(rows.is_empty(), "a change without a version writes nothing");
+        }
+        self.rows.write(rows);
+        if self.is_checked {
+            assert_eq!(check_rows(&self.rows).unwrap(), []);
+        }
+        Ok(applied)
+    }
+
+    pub(super) fn intent(&mut self, intent: Intent) -> Result<Outcome> {
+        Ok(self.change(Vec::new(), vec![intent])?.outcomes.remove(0))
+    }
+
+    pub(super) fn enqueue(&mut self, job: NewJob) -> JobId {
+        match self.intent(Intent::Enqueue(job)).unwrap() {
+            Outcome::Enqueued { job, .. } => job,
+            other => panic!("not enqueued: {other:?}"),
+        }
+    }
+
+    pub(super) fn try_claim(&mut self, claim: Claim) -> Result<Claimed> {
+        match self.intent(Intent::Claim(claim))? {
+            Outcome::Claimed(claimed) => Ok(claimed),
+            other => panic!("not claimed: {other:?}"),
+        }
+    }
+
+    pub(super) fn claim(&mut self, claim: Claim) -> Claimed {
+        self.try_claim(claim).unwrap()
+    }
+
+    /// Claims the next job, which there must be.
+    pub(super) fn claim_one(&mut self) -> (JobId, Token) {
+        let claimed = self.claim(claim(1));
+        (claimed.jobs[0].record.id, claimed.token.unwrap())
+    }
+
+    pub(super) fn settle(&mut self, job: JobId, token: Token, how: Ending) -> Result<State> {
+        let started_at = Some(self.now);
+        match self.intent(Intent::Settle(Settle { job, token, started_at, how }))? {
+            Outcome::Settled(settled) => Ok(settled.state),
+            other => panic!("not settled: {other:?}"),
+        }
+    }
+
+    pub(super) fn administer(&mut self, admin: Admin) -> Result<Outcome> {
+        self.intent(Intent::Administer(admin))
+    }
+
+    pub(super) fn reclaim(&mut self, reclaim: Reclaim) -> Reclaimed {
+        match self.intent(Intent::Reclaim(reclaim)).unwrap() {
+            Outcome::Reclaimed(reclaimed) => reclaimed,
+            other => panic!("not reclaimed: {other:?}"),
+        }
+    }
+
+    pub(super) fn promote(&mut self) -> usize {
+        match self.intent(Intent::Promote { limit: 100 }).unwrap() {
+            Outcome::Promoted { jobs } => jobs,
+            other => panic!("not promoted: {other:?}"),
+        }
+    }
+
+    pub(super) fn find(&self, job: JobId) -> Option<(Home, JobRecord)> {
+        find(&self.rows, job).unwrap()
+    }
+
+    pub(super) fn state(&self, job: JobId) -> Option<State> {
+        self.find(job).map(|(home, record)| record.state_in(home))
+    }
+
+    pub(super) fn record(&self, job: JobId) -> JobRecord {
+        self.find(job).unwrap().1
+    }
+
+    pub(super) fn stats(&self, queue: &str) -> QueueStats {
+        stats(&self.rows, queue).unwrap()
+    }
+
+    /// A ready job as a claimer's candidate.
+    pub(super) fn candidate(&self, job: JobId) -> Candidate {
+        let (home, record) = self.find(job).unwrap();
+        Candidate { job, key: record.key_in(home) }
+    }
+}
+
+/// A job that can run now.
+pub(super) fn job(task: &str) -> NewJob {
+    NewJob {
+        queue: QUEUE.into(),
+        task: task.into(),
+        args: Payload::json(&()).unwrap(),
+        args_version: 1,
+        priority: 0,
+        when: When::Now,
+        unique: None,
+        attempts_max: 3,
+        metadata: Vec::new(),
+        keep: false,
+    }
+}
+
+/// A claim of an idle worker for the next jobs, whatever their tasks.
+pub(super) fn claim(jobs_max: usize) -> Claim {
+    Claim {
+        session: SESSION,
+        queues: vec![QUEUE.into()],
+        wanted: Wanted { tasks: Tasks::Any, jobs_max, idle: true },
+        candidates: Vec::new(),
+        fill: true,
+        conflicts: 0,
+    }
+}
+
+/// A reclaim of a session that had begun nothing.
+pub(super) fn reclaim() -> Reclaim {
+    Reclaim {
+        session: SESSION,
+        beat: None,
+        started: Vec::new(),
+        ended: Vec::new(),
+        power_cut: false,
+        busy: Vec::new(),
+        after: None,
+        limit: 1_000,
+    }
+}
+
+/// The ids that a claim got, in order.
+pub(super) fn ids(claimed: &Claimed) -> Vec<JobId> {
+    claimed.jobs.iter().map(|job| job.record.id).collect()
+}

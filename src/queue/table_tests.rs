@@ -1,0 +1,259 @@
+//! The table of states and events: every pair, also the refused. The compiler finds a pair that is missing.
+
+use std::time::Duration;
+
+use super::rig_tests::{QUEUE, Rig, claim, job, reclaim};
+use crate::{
+    codec::Payload,
+    error::{ErrorKind, Result},
+    queue::{
+        admin::Admin,
+        enqueue::{NewJob, When},
+        id::{JobId, Token},
+        lane::Lane,
+        settle::Ending,
+        state::State,
+    },
+    store::{
+        change::{Candidate, Intent, Outcome},
+        keys,
+    },
+};
+
+/// An enum that can list its variants, so that none is left out of a loop.
+macro_rules! listed {
+    (enum $name:ident { $($variant:ident),* $(,)? }) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        enum $name { $($variant),* }
+
+        impl $name {
+            const ALL: &[Self] = &[$(Self::$variant),*];
+        }
+    };
+}
+
+listed! {
+    enum From {
+        Scheduled,
+        Ready,
+        Running,
+        Cancelling,
+        CompletedKept,
+        Dead,
+        Cancelled,
+        Gone,
+    }
+}
+
+listed! {
+    enum Event {
+        ClaimById,
+        Complete,
+        CompleteWithResult,
+        Fail,
+        FailForGood,
+        Snooze,
+        Release,
+        EndCancelled,
+        ReleaseByOperator,
+        Cancel,
+        Retry,
+        Requeue,
+        Promote,
+        Reclaim,
+        Prune,
+        Extend,
+        Progress,
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    Becomes(State),
+    /// No row is left of it.
+    Goes,
+    /// The event is no error, and the job is as it was but for what a mark on it says.
+    Stays,
+    /// The event is an error of this kind, and every row is as it was.
+    Refused(ErrorKind),
+}
+
+const LOST: Then = Then::Refused(ErrorKind::LeaseLost);
+const INVALID: Then = Then::Refused(ErrorKind::Invalid);
+const NOT_FOUND: Then = Then::Refused(ErrorKind::NotFound);
+
+fn expected(from: From, event: Event) -> Then {
+    use Event as E;
+    use Then::{Becomes, Goes, Stays};
+    match (from, event) {
+        (From::Scheduled, E::Promote | E::Retry | E::Requeue) => Becomes(State::Ready),
+        (From::Scheduled | From::Ready, E::Cancel) => Becomes(State::Cancelled),
+        (From::Scheduled, E::ClaimById) => Stays,
+
+        (From::Ready, E::ClaimById) => Becomes(State::Running),
+        (From::Ready, E::Requeue | E::Retry | E::Promote) => Stays,
+
+        (From::Running | From::Cancelling, E::Complete) => Goes,
+        (From::Running | From::Cancelling, E::CompleteWithResult) => Becomes(State::Completed),
+        (From::Running, E::Fail | E::Snooze) => Becomes(State::Scheduled),
+        (From::Running, E::FailForGood) => Becomes(State::Dead),
+        (From::Running, E::Release | E::ReleaseByOperator | E::Reclaim) => Becomes(State::Ready),
+        (From::Running, E::EndCancelled) => Becomes(State::Cancelled),
+        (From::Running | From::Cancelling, E::Cancel | E::Extend | E::Progress) => Stays,
+        (From::Running | From::Cancelling, E::Retry | E::Requeue) => INVALID,
+        (From::Running | From::Cancelling, E::ClaimById | E::Promote | E::Prune) => Stays,
+
+        // P7: whoever holds it, or recovers it, ends it; work that was done counts.
+        (
+            From::Cancelling,
+            E::Fail | E::FailForGood | E::Snooze | E::Release | E::ReleaseByOperator | E::Reclaim | E::EndCancelled,
+        ) => Becomes(State::Cancelled),
+
+        (From::CompletedKept, E::Cancel | E::Retry | E::Requeue) => INVALID,
+        (From::Dead | From::Cancelled, E::Retry) => Becomes(State::Ready),
+        (From::Dead, E::Cancel | E::Requeue) | (From::Cancelled, E::Requeue) => INVALID,
+        (From::Cancelled, E::Cancel) => Stays,
+        (From::CompletedKept | From::Dead | From::Cancelled, E::Prune) => Goes,
+        (From::CompletedKept | From::Dead | From::Cancelled, E::ClaimById | E::Promote | E::Reclaim) => Stays,
+
+        (From::Gone, E::Cancel | E::Retry | E::Requeue) => NOT_FOUND,
+        (From::Gone, E::ClaimById | E::Promote | E::Reclaim | E::Prune) => Stays,
+
+        // INV-11: waiting jobs are never pruned.
+        (From::Scheduled | From::Ready, E::Reclaim | E::Prune) => Stays,
+        // P6: nobody holds it, so no token settles it.
+        (
+            From::Scheduled | From::Ready | From::CompletedKept | From::Dead | From::Cancelled | From::Gone,
+            E::Complete
+            | E::CompleteWithResult
+            | E::Fail
+            | E::FailForGood
+            | E::Snooze
+            | E::Release
+            | E::EndCancelled
+            | E::ReleaseByOperator
+            | E::Extend
+            | E::Progress,
+        ) => LOST,
+    }
+}
+
+const HOUR: Duration = Duration::from_hours(1);
+
+/// A job in a state, and the token of its last lease.
+fn put(rig: &mut Rig, from: From) -> (JobId, Token) {
+    let when = if from == From::Scheduled { When::After(HOUR) } else { When::Now };
+    let id = rig.enqueue(NewJob { when, ..job("task") });
+    if matches!(from, From::Scheduled | From::Ready) {
+        return (id, Token(rig.version.0));
+    }
+    let (_, token) = rig.claim_one();
+    match from {
+        From::Scheduled | From::Ready | From::Running => {}
+        From::Cancelling => {
+            rig.administer(Admin::Cancel { job: id }).unwrap();
+        }
+        From::CompletedKept => {
+            let result = Some(Payload::json(&1).unwrap());
+            rig.settle(id, token, Ending::Complete { result }).unwrap();
+        }
+        From::Dead => {
+            rig.settle(id, token, Ending::Fail { message: "no".into(), retry_after: None }).unwrap();
+        }
+        From::Cancelled => {
+            rig.settle(id, token, Ending::Cancel).unwrap();
+        }
+        From::Gone => {
+            rig.settle(id, token, Ending::Complete { result: None }).unwrap();
+        }
+    }
+    (id, token)
+}
+
+fn happen(rig: &mut Rig, event: Event, job: JobId, token: Token) -> Result<()> {
+    let fail = |retry_after| Ending::Fail { message: "no".into(), retry_after };
+    let mut settle = |how| rig.settle(job, token, how).map(|_| ());
+    match event {
+        Event::Complete => settle(Ending::Complete { result: None }),
+        Event::CompleteWithResult => settle(Ending::Complete { result: Some(Payload::json(&1).unwrap()) }),
+        Event::Fail => settle(fail(Some(HOUR))),
+        Event::FailForGood => settle(fail(None)),
+        Event::Snooze => settle(Ending::Snooze { delay: HOUR }),
+        Event::Release => settle(Ending::Release),
+        Event::EndCancelled => settle(Ending::Cancel),
+        Event::ClaimById => {
+            let key = rig.find(job).map_or_else(
+                || keys::ready(QUEUE, Lane::new(0, 0, false), job),
+                |(_, record)| record.key_in(crate::queue::record::Home::Ready),
+            );
+            let claim =
+                crate::queue::claim::Claim { candidates: vec![Candidate { job, key }], fill: false, ..claim(1) };
+            let claimed = rig.claim(claim);
+            // What is not ready is a candidate lost.
+            assert_eq!(claimed.jobs.len() + claimed.hijacks.len(), 1);
+            Ok(())
+        }
+        Event::ReleaseByOperator => rig.administer(Admin::Release { job, token }).map(|_| ()),
+        Event::Cancel => rig.administer(Admin::Cancel { job }).map(|_| ()),
+        Event::Retry => rig.administer(Admin::Retry { job }).map(|_| ()),
+        Event::Requeue => rig.administer(Admin::Requeue { job }).map(|_| ()),
+        Event::Promote => {
+            rig.advance(2 * HOUR);
+            rig.promote();
+            Ok(())
+        }
+        Event::Reclaim => {
+            rig.reclaim(reclaim());
+            Ok(())
+        }
+        Event::Prune => {
+            rig.advance(24 * 365 * HOUR);
+            assert!(matches!(rig.administer(Admin::Prune { limit: 10 }).unwrap(), Outcome::Pruned { .. }));
+            Ok(())
+        }
+        Event::Extend => rig.intent(Intent::Extend { job, token }).map(|_| ()),
+        Event::Progress => {
+            rig.intent(Intent::Progress { job, token, fraction: 0.5, message: "half".into() }).map(|_| ())
+        }
+    }
+}
+
+#[test]
+fn every_event_in_every_state_does_what_the_table_says() {
+    for from in From::ALL {
+        for event in Event::ALL {
+            let mut rig = Rig::new();
+            let (id, token) = put(&mut rig, *from);
+            let (state, rows) = (rig.state(id), rig.rows.all().clone());
+            let outcome = happen(&mut rig, *event, id, token);
+            let found = match (outcome, rig.state(id)) {
+                (Err(error), _) => {
+                    assert_eq!(*rig.rows.all(), rows, "INV-5: {event:?} of a job that is {from:?} left a trace");
+                    Then::Refused(error.kind())
+                }
+                (Ok(()), now) if now == state => Then::Stays,
+                (Ok(()), Some(state)) => Then::Becomes(state),
+                (Ok(()), None) => Then::Goes,
+            };
+            assert_eq!(found, expected(*from, *event), "{event:?} of a job that is {from:?}");
+        }
+    }
+}
+
+#[test]
+fn settling_with_another_token_is_a_lost_lease_and_leaves_no_trace() {
+    for event in Event::ALL {
+        let mut rig = Rig::new();
+        let (id, token) = put(&mut rig, From::Running);
+        let by_token = expected(From::Ready, *event) == LOST;
+        if !by_token {
+            continue;
+        }
+        for other in [Token(token.0 - 1), Token(token.0 + 1), Token(0)] {
+            let rows = rig.rows.all().clone();
+            assert_eq!(happen(&mut rig, *event, id, other).unwrap_err().kind(), ErrorKind::LeaseLost, "{event:?}");
+            assert_eq!(*rig.rows.all(), rows);
+        }
+        happen(&mut rig, *event, id, token).unwrap();
+    }
+}
