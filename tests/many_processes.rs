@@ -8,7 +8,7 @@ use std::{
     fs, io,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::channel,
     },
     thread,
@@ -29,6 +29,8 @@ fn actor() {
         ("visitor", visitor),
         ("freezer", freezer),
         ("maker", maker),
+        ("writer", writer),
+        ("reader", reader),
         ("looper", looper),
         ("holder", holder),
     ]);
@@ -257,6 +259,78 @@ fn maker() {
     let store = StoreOptions::new().label("the maker").storage_hook(hook).open(path_here("app.redb")).unwrap();
     enqueue_one(&store).unwrap();
     store.close().unwrap();
+}
+
+/// Stops before the n-th operation on the storage, of those that a commit makes.
+#[derive(Debug)]
+struct FreezeWhileWriting {
+    is_writing: AtomicBool,
+    left: AtomicUsize,
+}
+
+impl StorageHook for FreezeWhileWriting {
+    fn before(&self, operation: StorageOperation, _: u64) -> io::Result<()> {
+        if self.is_writing.load(Ordering::SeqCst) && self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            say(format!("freezes before {operation:?}"));
+            freeze();
+        }
+        Ok(())
+    }
+}
+
+/// Stops in the midst of writing its second commit.
+fn writer() {
+    let hook = Arc::new(FreezeWhileWriting {
+        is_writing: AtomicBool::new(false),
+        left: AtomicUsize::new(number_or("operation", 1)),
+    });
+    let steps = hook.clone();
+    let armed = Arc::new(AtomicBool::new(false));
+    let is_armed = armed.clone();
+    let step =
+        move |step| steps.is_writing.store(step == Step::Applied && is_armed.load(Ordering::SeqCst), Ordering::SeqCst);
+    let store =
+        StoreOptions::new().label("the writer").storage_hook(hook).step_hook(step).open(path_here("app.redb")).unwrap();
+    enqueue_one(&store).unwrap();
+    armed.store(true, Ordering::SeqCst);
+    enqueue_one(&store).unwrap();
+    say("wrote");
+    await_line("leave");
+}
+
+fn reader() {
+    let store = store_here();
+    say(format!("reads {}", store.queue("default").stats().unwrap().ready));
+    await_line("leave");
+}
+
+#[test]
+fn others_read_while_a_writer_is_stopped_in_its_write_and_write_once_it_is_killed() {
+    for operation in 1.. {
+        let scene = Scene::new();
+        let store = scene.store();
+        let ready = || store.queue("default").stats().unwrap().ready;
+        // Now this process has a writable handle of its own.
+        enqueue_one(&store).unwrap();
+        let mut writer = scene.actor("writer", &[("operation", &operation.to_string())]);
+        let line = writer.line_within(DEADLINE).unwrap().unwrap();
+        if line == "wrote" {
+            assert!(operation > 5, "a commit does more than that");
+            return;
+        }
+        writer.await_stopped();
+        let seen = ready();
+        assert!(seen == 2 || seen == 3, "operation {operation}, {line}: {seen} jobs");
+        assert_eq!(scene.actor("reader", &[]).expect("reads"), seen.to_string(), "operation {operation}, {line}");
+
+        writer.kill();
+        enqueue_one(&store).unwrap();
+        let (before, now) = (seen, ready());
+        // The killed writer's commit may still turn up, as long as nobody has seen a store without it and the new job.
+        assert!(now == before + 1 || (before == 2 && now == 4), "operation {operation}, {line}: {before}, then {now}");
+        assert_eq!(scene.actor("reader", &[]).expect("reads"), now.to_string(), "operation {operation}, {line}");
+        assert_sound(&store);
+    }
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub const DEADLINE: Duration = Duration::from_secs(100);
 
 const ROLE: &str = "CASQUE_TEST_ACTOR";
 const ARGUMENT: &str = "CASQUE_TEST_ARG_";
+/// What tells an actor that it may go on after it was stopped.
+const GO_ON: &str = "go on";
 /// What tells an actor's lines from those of the test harness that it runs in.
 const MARK: &str = "@ ";
 
@@ -160,8 +162,9 @@ impl Actor {
     }
 
     /// SIGCONT.
-    pub fn go_on(&self) {
+    pub fn go_on(&mut self) {
         self.signal(Signal::CONT);
+        self.tell(GO_ON);
     }
 
     fn signal(&self, signal: Signal) {
@@ -265,9 +268,11 @@ pub fn die() -> ! {
     }
 }
 
-/// Stops this process by SIGSTOP; returns after SIGCONT.
+/// Stops this process by SIGSTOP; returns after [`Actor::go_on`].
 pub fn freeze() {
     kill_process(getpid(), Signal::STOP).unwrap();
+    // The signal may stop the other threads first: this one does not get any further before it does.
+    await_line(GO_ON);
 }
 
 /// Says a worker's events, those that tests wait for.
