@@ -1,5 +1,5 @@
-//! What tests of rules stand on: rows in a map that counts what is read of it, a clock that is moved by hand, and a look
-//! at every invariant that can be read off the rows after each change.
+//! What tests of rules stand on: rows in a map that counts what is read of it, a clock that is moved by hand, and a
+//! look at every invariant that can be read off the rows after each change.
 
 use std::{cell::Cell, collections::BTreeMap, ops::ControlFlow, time::Duration};
 
@@ -243,16 +243,7 @@ pub(super) fn claim(jobs_max: usize) -> Claim {
 
 /// A reclaim of a session that had begun nothing.
 pub(super) fn reclaim() -> Reclaim {
-    Reclaim {
-        session: SESSION,
-        beat: None,
-        started: Vec::new(),
-        ended: Vec::new(),
-        power_cut: false,
-        busy: Vec::new(),
-        after: None,
-        limit: 1_000,
-    }
+    Reclaim::of_all(SESSION, None)
 }
 
 /// The ids that a claim got, in order.

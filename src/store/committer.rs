@@ -404,3 +404,6 @@ fn write_and_know(site: &Site, basis: &Basis, rows: &RowSet, (before, after): (V
         _ => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests;

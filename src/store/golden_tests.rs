@@ -1,5 +1,5 @@
-//! The bytes of each record and of each kind of key, as stores out there hold them. A test that fails here says that the
-//! format was changed: then a schema number is to be added (see `crate::codec`), and a line here, not to be replaced.
+//! The bytes of each record and of each kind of key, as stores out there hold them. A test that fails here says that
+//! the format was changed: then a schema number is to be added (see `crate::codec`), and a line here, not replaced.
 
 use crate::{
     clock::Timestamp,

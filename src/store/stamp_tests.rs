@@ -1,5 +1,5 @@
-//! S27: the clock of the machine steps back. The committer's stamps go on from the latest one, so that nothing runs early
-//! and nothing is stuck.
+//! S27: the clock of the machine steps back. The committer's stamps go on from the latest one, so that nothing runs
+//! early and nothing is stuck.
 
 use std::time::Duration;
 
