@@ -294,13 +294,13 @@ impl Desk {
         let written = self.apply_and_write(changes, &mut verdicts);
         self.step(Step::Written);
         let Err(failure) = written else { return verdicts };
-        // The group fails as one; who was refused, or had nothing to write, has its verdict all the same.
+        // The group fails as one. Only what was decided before any change of it had rows to write is true all the same:
+        // a later conflict, lost lease or holder of a unique key may tell of rows that are not there.
+        let wrote = |verdict: &Result<Applied>| matches!(verdict, Ok(Applied { version: Some(_), .. }));
+        let sound = verdicts.iter().position(wrote).unwrap_or(verdicts.len());
+        verdicts.truncate(sound);
         verdicts.resize_with(changes.len(), || Err(failure.for_each_caller()));
-        let survives = |verdict: Result<Applied>| match verdict {
-            Ok(Applied { version: Some(_), .. }) => Err(failure.for_each_caller()),
-            verdict => verdict,
-        };
-        verdicts.into_iter().map(survives).collect()
+        verdicts
     }
 
     fn apply_and_write(&self, changes: &[Change], verdicts: &mut Vec<Result<Applied>>) -> Result<()> {
