@@ -52,6 +52,9 @@ mod worker;
 mod check;
 mod sessions;
 
+#[cfg(feature = "cli")]
+pub mod cli;
+
 #[doc(hidden)]
 pub use engine::redb::{StorageHook, StorageOperation};
 #[doc(hidden)]
@@ -75,5 +78,7 @@ pub use store::{
     snapshot::{Object, Snapshot},
     transaction::Transaction,
 };
+#[cfg(feature = "exec")]
+pub use task::exec::{Exec, ExecOutput};
 pub use task::{Job, Registry, Task, TaskError};
 pub use worker::{Event, Report, StopHandle, Worker};

@@ -38,15 +38,17 @@ pub(crate) trait Engine: Send + Sync {
     /// [`SnapshotError::NeedsRecovery`] when the last writer died: take the writer's lock, [`Engine::recover`], retry.
     fn snapshot(&self) -> Result<Box<dyn Rows + Send>, SnapshotError>;
 
-    /// A view to base a write on: the newest rows, as a writer finds them, with what a dead writer left repaired. Only
-    /// under the writer's lock.
+    /// A view to base a write on: the newest rows. Where the last writer died it may lack the commit it died in; a
+    /// write with a basis is then refused, and [`Engine::recover`] brings that commit to light. Only under the
+    /// writer's lock.
     fn latest(&self) -> Result<Box<dyn Rows + Send>>;
 
     /// Writes all of the rows durably, or none. Only under the writer's lock. `basis` is a row as the rows to write
     /// presume it: the engine's own compare-and-swap, so that what was computed from one state never lands on another.
     ///
     /// # Errors
-    /// `Unavailable` where the basis is another; nothing was written.
+    /// `Conflict` where the basis is another; nothing was written. A writer that died in the last instant of its commit
+    /// may have left one that [`Engine::latest`] did not show yet, and shows from then on.
     /// `Unknown` when the rows may or may not be there: [`Engine::recover`], then read to find out. Any other kind
     /// says that nothing was written.
     fn write(&self, basis: Option<&Basis>, rows: &RowSet) -> Result<()>;
@@ -66,7 +68,8 @@ pub(crate) trait Engine: Send + Sync {
 
 /// The error of a write whose basis is not what it presumed.
 pub(crate) fn basis_changed() -> crate::error::Error {
-    crate::error::Error::unavailable(
+    crate::error::Error::new(
+        crate::error::ErrorKind::Conflict,
         "the store was changed by someone who does not hold its lock; nothing was written, retry",
     )
 }

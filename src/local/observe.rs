@@ -4,6 +4,7 @@
 use std::{fs::File, io};
 
 use super::{
+    children,
     files::{self, refused},
     folder::Folder,
     record::{self, FILE_BYTES, Header, Note},
@@ -51,11 +52,15 @@ pub(crate) fn remove(folder: &Folder, id: SessionId) -> Result<()> {
     files::remove(&path(folder, id))
 }
 
-/// Removes what processes left behind that died while they made a session or a child's lock. Only under the writer's
-/// lock.
+/// Removes what processes left behind that died while they made a session or a child's lock, and the locks of children
+/// that have ended. Only under the writer's lock.
 pub(crate) fn remove_leftovers(folder: &Folder) -> Result<()> {
     files::remove_unfinished(&folder.sessions())?;
-    files::remove_unfinished(&folder.children())
+    files::remove_unfinished(&folder.children())?;
+    for child in children::list(folder)?.into_iter().filter(|child| !child.busy) {
+        children::remove(folder, child.job, child.token)?;
+    }
+    Ok(())
 }
 
 fn see(id: SessionId, file: &File) -> io::Result<Seen> {

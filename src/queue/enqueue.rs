@@ -56,14 +56,28 @@ pub(crate) enum When {
     At(Timestamp),
 }
 
-pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome> {
-    check_name("queue", &job.queue)?;
-    check_name("task", &job.task)?;
-    let priority = check_priority(job.priority)?;
-    if job.attempts_max == 0 {
-        return Err(Error::invalid("a job needs at least one attempt; max attempts is 0"));
+impl NewJob {
+    /// Checks all that can be told without the store; gives the priority.
+    ///
+    /// # Errors
+    /// `Invalid`, naming what is wrong.
+    pub(crate) fn check(&self) -> Result<i8> {
+        check_name("queue", &self.queue)?;
+        check_name("task", &self.task)?;
+        if let Some(unique) = &self.unique {
+            check_name("unique key", unique)?;
+        }
+        if self.attempts_max == 0 {
+            return Err(Error::invalid("a job needs at least one attempt; max attempts is 0"));
+        }
+        check_metadata(&self.metadata)?;
+        check_priority(self.priority)
     }
-    context.admit_bytes(check_metadata(&job.metadata)?)?;
+}
+
+pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome> {
+    let priority = job.check()?;
+    context.admit_bytes(metadata_bytes(&job.metadata))?;
     context.admit_payload(&format!("the arguments of \"{}\"", job.task), job.args.as_bytes().len())?;
     if let Some(existing) = holder_of_unique(context, job)? {
         return Ok(Outcome::Enqueued { job: existing, existing: true });
@@ -117,7 +131,6 @@ pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome
 
 fn holder_of_unique(context: &Context<'_>, job: &NewJob) -> Result<Option<JobId>> {
     let Some(unique) = &job.unique else { return Ok(None) };
-    check_name("unique key", unique)?;
     let Some(bytes) = context.rows.get(&keys::unique(&job.queue, unique))? else { return Ok(None) };
     JobId::from_bytes(&bytes).map(Some).ok_or_else(|| inconsistent(format!("unique key \"{unique}\" names no job")))
 }
@@ -141,13 +154,17 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
 }
 
 /// How many bytes the metadata takes.
-fn check_metadata(metadata: &[(String, String)]) -> Result<usize> {
-    let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+fn metadata_bytes(metadata: &[(String, String)]) -> usize {
+    metadata.iter().map(|(key, value)| key.len() + value.len()).sum()
+}
+
+fn check_metadata(metadata: &[(String, String)]) -> Result<()> {
+    let bytes = metadata_bytes(metadata);
     if metadata.len() > METADATA_PAIRS_MAX || bytes > METADATA_BYTES_MAX {
         return Err(Error::invalid(format!(
             "the metadata has {} pairs and {bytes} bytes; {METADATA_PAIRS_MAX} and {METADATA_BYTES_MAX} are the most",
             metadata.len()
         )));
     }
-    Ok(bytes)
+    Ok(())
 }

@@ -10,6 +10,7 @@ use crate::{
     queue::{
         JobInfo,
         id::JobId,
+        moves::find,
         record::{Home, JobRecord},
         state::State,
     },
@@ -56,7 +57,7 @@ impl JobFilter {
         self
     }
 
-    /// Only those with greater ids: the next page.
+    /// Only those that stand behind this one: the next page, after the last job of the one before.
     pub fn after(mut self, id: JobId) -> Self {
         self.after = Some(id);
         self
@@ -66,7 +67,6 @@ impl JobFilter {
         self.queue.as_ref().is_none_or(|queue| *queue == job.queue)
             && self.state.is_none_or(|state| state == job.state)
             && self.task.as_ref().is_none_or(|task| *task == job.task)
-            && self.after.is_none_or(|after| job.id > after)
     }
 }
 
@@ -122,6 +122,7 @@ impl Source {
 }
 
 fn sources(rows: &dyn Rows, filter: &JobFilter) -> Result<Vec<Source>> {
+    let after = filter.after.map(|after| place_of(rows, after)).transpose()?;
     let wants = |states: &[State]| filter.state.is_none_or(|state| states.contains(&state));
     let mut sources = Vec::new();
     for (family, states) in [
@@ -131,7 +132,7 @@ fn sources(rows: &dyn Rows, filter: &JobFilter) -> Result<Vec<Source>> {
         (ById::Dead, &[State::Dead]),
     ] {
         if wants(states) {
-            let range = match filter.after {
+            let range = match after {
                 Some(after) => family.all().after(&family.key(after)),
                 None => family.all(),
             };
@@ -144,7 +145,7 @@ fn sources(rows: &dyn Rows, filter: &JobFilter) -> Result<Vec<Source>> {
             if filter.queue.as_ref().is_some_and(|wanted| *wanted != queue) {
                 continue;
             }
-            let range = match filter.after {
+            let range = match after {
                 Some(after) => keys::ready_lane(&queue, lane).after(&keys::ready(&queue, lane, after)),
                 None => keys::ready_lane(&queue, lane),
             };
@@ -152,4 +153,12 @@ fn sources(rows: &dyn Rows, filter: &JobFilter) -> Result<Vec<Source>> {
         }
     }
     Ok(sources)
+}
+
+/// Where a job stands in a listing: at its id, or at its place where it is ready, which a requeue renews.
+fn place_of(rows: &dyn Rows, job: JobId) -> Result<JobId> {
+    Ok(match find(rows, job)? {
+        Some((Home::Ready, record)) => record.place,
+        _ => job,
+    })
 }

@@ -29,7 +29,7 @@ use crate::{
         conflict::Version,
         keys,
         object::{LogRecord, StoreRecord},
-        site::Site,
+        site::{Files, Site},
         view::{Overlay, get_record},
     },
 };
@@ -58,8 +58,8 @@ pub enum Step {
 /// What is called at each [`Step`].
 pub(crate) type StepHook = Arc<dyn Fn(Step) + Send + Sync>;
 
-/// What is done under the writer's lock.
-type Section = Box<dyn FnOnce(&Site) + Send>;
+/// What is done under the writer's lock; or without it, where that can't be had, to say so.
+type Section = Box<dyn FnOnce(Result<&Site>) + Send>;
 
 enum Work {
     Change(Box<Pending>),
@@ -142,12 +142,12 @@ impl Committer {
         let (answer, receiver) = bounded(1);
         let section: Section = Box::new(move |site| {
             // Nobody may be waiting any more; then the answer is of no use.
-            let _ = answer.send(work(site));
+            let _ = answer.send(site.map(work));
         });
         self.send(Work::Section { purpose, work: section })?;
-        receiver.recv_timeout(patience).map_err(|error| match error {
-            RecvTimeoutError::Timeout => out_of_patience(site, ErrorKind::Unavailable, purpose),
-            RecvTimeoutError::Disconnected => Error::closed(),
+        receiver.recv_timeout(patience).unwrap_or_else(|error| match error {
+            RecvTimeoutError::Timeout => Err(out_of_patience(site.files(), ErrorKind::Unavailable, purpose)),
+            RecvTimeoutError::Disconnected => Err(Error::closed()),
         })
     }
 
@@ -182,20 +182,20 @@ impl Ticket {
                 let withdrawn =
                     self.seal.compare_exchange(WAITING, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire).is_ok();
                 if withdrawn {
-                    return Err(out_of_patience(site, ErrorKind::Unavailable, &format!("change {}", self.id)));
+                    return Err(out_of_patience(site.files(), ErrorKind::Unavailable, &format!("change {}", self.id)));
                 }
                 // It was sealed in this very moment, or the write is slow: the answer may be there already.
-                self.answer
-                    .try_recv()
-                    .unwrap_or_else(|_| Err(out_of_patience(site, ErrorKind::Unknown, &format!("change {}", self.id))))
+                self.answer.try_recv().unwrap_or_else(|_| {
+                    Err(out_of_patience(site.files(), ErrorKind::Unknown, &format!("change {}", self.id)))
+                })
             }
         }
     }
 }
 
 /// W8: names who holds the writer's lock, and whether that process is stopped.
-fn out_of_patience(site: &Site, kind: ErrorKind, what: &str) -> Error {
-    let holder = match site.files().and_then(|files| files.lock.holder()) {
+pub(crate) fn out_of_patience(files: Option<&Files>, kind: ErrorKind, what: &str) -> Error {
+    let holder = match files.and_then(|files| files.lock.holder()) {
         Some(holder) => {
             let state = if local::is_stopped(holder.pid) { " (it is stopped: continue or kill it)" } else { "" };
             format!("process {} ({}) holds the writer's lock to {}{state}", holder.pid, holder.label, holder.purpose)
@@ -242,9 +242,8 @@ impl Desk {
     fn run_section(&self, purpose: &str, work: Section) {
         let _turn = self.take_turn();
         match self.site.take_lock(purpose) {
-            Ok(_guard) => work(&self.site),
-            // Without the lock nothing may be done; dropping the work tells whoever waits.
-            Err(error) => self.site.note_trouble(&error),
+            Ok(_guard) => work(Ok(&self.site)),
+            Err(error) => work(Err(error)),
         }
     }
 
@@ -291,7 +290,15 @@ impl Desk {
     fn commit_locked(&self, changes: &[Change]) -> Vec<Result<Applied>> {
         self.step(Step::Locked);
         let mut verdicts = Vec::with_capacity(changes.len());
-        let written = self.apply_and_write(changes, &mut verdicts);
+        let mut written = self.apply_and_write(changes, &mut verdicts);
+        if is_basis_changed(&written) {
+            // A writer died between its commit and the mark that lets others read it: the engine has found it now.
+            verdicts.clear();
+            written = self.apply_and_write(changes, &mut verdicts);
+        }
+        if is_basis_changed(&written) {
+            written = written.map_err(|error| Error::unavailable(error.full_message()));
+        }
         self.step(Step::Written);
         let Err(failure) = written else { return verdicts };
         // The group fails as one. Only what was decided before any change of it had rows to write is true all the same:
@@ -340,6 +347,10 @@ impl Desk {
             hook(step);
         }
     }
+}
+
+fn is_basis_changed(written: &Result<()>) -> bool {
+    written.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict)
 }
 
 impl Pending {
@@ -398,7 +409,9 @@ fn write_and_know(site: &Site, basis: &Basis, rows: &RowSet, (before, after): (V
     match found {
         Ok(version) if version == after => Ok(()),
         Ok(version) if version == before => {
-            Err(Error::unavailable(format!("nothing was written: {}", error.full_message())))
+            // Its cause says what failed; that the outcome is not known is no longer so.
+            let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            Err(Error::unavailable(format!("nothing was written: {cause}")))
         }
         // Not to be known while the disk fails: the caller asks again.
         _ => Err(error),

@@ -16,6 +16,7 @@ use crate::{
     clock::{monotonic, sleep},
     engine::{Rows, SnapshotError},
     error::{Error, ErrorKind, Result},
+    local::children,
     queue::{held, id::JobId, reclaim::Reclaim, record::JobRecord},
     store::{
         change::{Applied, Change, ChangeId, ClientId, Guard, Intent, Outcome},
@@ -215,14 +216,24 @@ impl Inner {
         let Some(session) = self.session_if_begun() else { return Ok(()) };
         session.stop_beating();
         let held_here = |job: &JobRecord| job.lease.as_ref().is_some_and(|lease| lease.session == session.id);
-        if !held(self.rows()?.as_ref())?.iter().any(held_here) {
+        let mut jobs = held(self.rows()?.as_ref())?;
+        jobs.retain(held_here);
+        // P5: what a child process still works on waits for it, and is found by whoever looks for leases without a session.
+        let mut busy = Vec::new();
+        if let Some(files) = self.site.files() {
+            let is_busy = |job: &&JobRecord| {
+                job.lease.as_ref().is_some_and(|lease| children::is_busy(&files.folder, job.id, lease.token))
+            };
+            busy.extend(jobs.iter().filter(is_busy).map(|job| job.id));
+        }
+        if busy.len() == jobs.len() {
             return Ok(());
         }
         let beat = match self.site.files() {
             Some(files) => crate::local::look(&files.folder, session.id)?.map(|seen| seen.beat),
             None => None,
         };
-        let mut reclaim = Reclaim::of_all(session.id, beat);
+        let mut reclaim = Reclaim { busy, ..Reclaim::of_all(session.id, beat) };
         while let Outcome::Reclaimed(done) = self.perform(Intent::Reclaim(reclaim.clone()))? {
             match done.next {
                 Some(next) => reclaim.after = Some(next),

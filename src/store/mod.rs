@@ -18,7 +18,7 @@ pub(crate) mod site;
 pub(crate) mod snapshot;
 pub(crate) mod transaction;
 pub(crate) mod view;
-mod watch;
+pub(crate) mod watch;
 
 #[cfg(test)]
 mod golden_tests;
@@ -177,7 +177,7 @@ impl Store {
         from: Option<Version>,
         timeout: Duration,
     ) -> Result<Option<Object<T>>> {
-        watch::watch(self, key, from, timeout)
+        watch::watch(self, key, from, timeout, |snapshot| snapshot.object(key))
     }
 
     /// The queue of that name. There need not be one yet.

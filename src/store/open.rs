@@ -9,17 +9,18 @@ use std::{
 };
 
 use crate::{
+    clock::{monotonic, sleep},
     codec,
     engine::{
-        RowSet,
+        Engine as _, RowSet, Rows, SnapshotError,
         memory::Memory,
         redb::{Redb, RedbOptions, StorageHook},
     },
     error::{Error, ErrorKind, Result},
-    local::network_file_system,
+    local::{WriterGuard, network_file_system},
     store::{
         Store,
-        committer::{Committer, Step, StepHook},
+        committer::{Committer, Step, StepHook, out_of_patience},
         inner::Inner,
         keys,
         object::{DATA_FORMAT, FormatRecord, LogRecord, StoreRecord},
@@ -30,6 +31,8 @@ use crate::{
 
 /// How long a call waits for another process's lock where nothing else is said.
 const PATIENCE_DEFAULT: Duration = Duration::from_secs(10);
+/// How often who wants to create a store tries to get the lock from another that does.
+const CREATION_POLL: Duration = Duration::from_millis(2);
 
 /// How to open a store.
 ///
@@ -139,8 +142,13 @@ impl StoreOptions {
     /// of a newer format; `Corrupt` where it is damaged; `Unavailable` where permission or space is lacking.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
         let path = resolve(path.as_ref())?;
-        let inner = if self.read_only { self.open_for_reading(&path)? } else { self.open_for_writing(&path)? };
-        Ok(Store { inner })
+        let opened = if self.read_only { self.open_for_reading(&path) } else { self.open_for_writing(&path) };
+        // What is wrong with the rows does not say whose they are.
+        let named = |error: Error| {
+            let name = path.display().to_string();
+            if error.full_message().contains(&name) { error } else { error.during(&name) }
+        };
+        Ok(Store { inner: opened.map_err(named)? })
     }
 
     /// A store in memory, of this process alone: for tests.
@@ -184,12 +192,12 @@ impl StoreOptions {
             )));
         }
         // Looked at before anything is made beside it, so that what is no store stays as it is.
-        let engine = if exists { Some(Redb::open(path, self.redb.clone())?) } else { None };
+        let engine = if exists { Some(self.open_engine(path)?) } else { None };
         let files = Files::open(path, &self.label_or_default())?;
         let engine = if let Some(engine) = engine {
             engine
         } else {
-            let guard = files.lock.take("create the store")?;
+            let guard = self.lock_to_create(&files)?;
             if !path.try_exists().unwrap_or(false) {
                 Redb::create(path, &first_rows()?, &self.redb)?;
             }
@@ -200,19 +208,38 @@ impl StoreOptions {
         Ok(remember(path, inner))
     }
 
+    /// W8: there is no committer yet that would wait for the lock where this could give up.
+    fn lock_to_create<'a>(&self, files: &'a Files) -> Result<WriterGuard<'a>> {
+        const PURPOSE: &str = "create the store";
+        let deadline = monotonic() + self.patience;
+        loop {
+            if let Some(guard) = files.lock.try_take(PURPOSE)? {
+                return Ok(guard);
+            }
+            if monotonic() >= deadline {
+                return Err(out_of_patience(Some(files), ErrorKind::Unavailable, PURPOSE));
+            }
+            sleep(CREATION_POLL);
+        }
+    }
+
+    /// The engine of a file that holds a store, as far as that can be told before it is recovered.
+    fn open_engine(&self, path: &Path) -> Result<Redb> {
+        let engine = Redb::open(path, self.redb.clone())?;
+        match engine.snapshot() {
+            Ok(rows) => check_format(rows.as_ref())?,
+            Err(SnapshotError::NeedsRecovery) => {}
+            Err(SnapshotError::Failed(error)) => return Err(error),
+        }
+        Ok(engine)
+    }
+
     fn finish(&self, site: Arc<Site>) -> Result<Inner> {
         let committer =
             if self.read_only { None } else { Some(Committer::start(site.clone(), self.step_hook.clone())?) };
         let mut inner = Inner::new(site, committer, self.label_or_default(), self.patience);
         let rows = inner.rows()?;
-        let format: FormatRecord = get_record(rows.as_ref(), keys::FORMAT)?
-            .ok_or_else(|| Error::invalid("the file is a redb database, but not a casque store"))?;
-        if format.format > DATA_FORMAT {
-            return Err(Error::invalid(format!(
-                "the store has format {}, and this casque reads up to {DATA_FORMAT}; use a newer casque",
-                format.format
-            )));
-        }
+        check_format(rows.as_ref())?;
         let store: StoreRecord = get_record(rows.as_ref(), keys::STORE)?.unwrap_or_default();
         inner.born_at(store.version);
         Ok(inner)
@@ -225,6 +252,20 @@ impl StoreOptions {
             format!("{name}.{}", std::process::id())
         })
     }
+}
+
+/// # Errors
+/// `Invalid` for rows that are no store's, or of a newer format.
+fn check_format(rows: &dyn Rows) -> Result<()> {
+    let format: FormatRecord = get_record(rows, keys::FORMAT)?
+        .ok_or_else(|| Error::invalid("the file is a redb database, but not a casque store; name another path"))?;
+    if format.format > DATA_FORMAT {
+        return Err(Error::invalid(format!(
+            "the store has format {}, and this casque reads up to {DATA_FORMAT}; use a newer casque",
+            format.format
+        )));
+    }
+    Ok(())
 }
 
 /// The rows of a new store.
@@ -255,6 +296,12 @@ fn resolve(path: &Path) -> Result<PathBuf> {
         )
         .because(error)
     })?;
+    if !folder.is_dir() {
+        return Err(Error::unavailable(format!(
+            "{} is not a folder to make a store in; name another",
+            folder.display()
+        )));
+    }
     Ok(folder.join(name))
 }
 

@@ -112,6 +112,15 @@ impl Snapshot {
         Ok(Some(Object { key: key.to_owned(), version: record.version, value }))
     }
 
+    /// The object under a key of the root, its value as JSON; as in [`Snapshot::list_json`].
+    ///
+    /// # Errors
+    /// `Invalid` for a bad key; `Conflict` for a snapshot that is too old to tell.
+    pub fn object_json(&self, key: &str) -> Result<Option<Object<serde_json::Value>>> {
+        let record = self.object_record(key)?;
+        Ok(record.map(|record| Object { key: key.to_owned(), version: record.version, value: record.value.to_json() }))
+    }
+
     pub(crate) fn object_record(&self, key: &str) -> Result<Option<ObjectRecord>> {
         check_key(key)?;
         self.read(|rows, is_same| {

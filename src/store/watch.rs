@@ -2,26 +2,30 @@
 
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
-
 use crate::{
     clock::monotonic,
     error::{Error, ErrorKind, Result},
-    store::{Store, conflict::Version, snapshot::Object},
+    store::{
+        Store,
+        conflict::Version,
+        snapshot::{Object, Snapshot},
+    },
 };
 
-/// Waits until the object has another version than `from` (`None`: absent), and gives what is there then.
-pub(crate) fn watch<T: DeserializeOwned>(
+/// Waits until the object that `read` finds in a snapshot has another version than `from` (`None`: absent), and gives
+/// what is there then.
+pub(crate) fn watch<T>(
     store: &Store,
     key: &str,
     from: Option<Version>,
     patience: Duration,
+    read: impl Fn(&Snapshot) -> Result<Option<Object<T>>>,
 ) -> Result<Option<Object<T>>> {
     let deadline = monotonic() + patience;
     loop {
         // Read before the object is, so that a commit in between is not missed.
         let seen = store.inner.site.wakes();
-        let object = store.snapshot()?.object::<T>(key)?;
+        let object = read(&store.snapshot()?)?;
         if object.as_ref().map(|object| object.version) != from {
             return Ok(object);
         }

@@ -136,6 +136,18 @@ impl Registry {
         self.entry(task).map_or(1, |entry| entry.version)
     }
 
+    /// Whether the task reads arguments that come as its present version.
+    ///
+    /// # Errors
+    /// `Invalid` where it can't.
+    #[cfg(feature = "cli")]
+    pub(crate) fn check_args(&self, task: &str, args: &Payload) -> Result<()> {
+        let Some(entry) = self.entry(task) else { return Ok(()) };
+        (entry.describe)(entry.version, args)
+            .map(|_| ())
+            .map_err(|error| error.during(&format!("the arguments of task \"{task}\"")))
+    }
+
     pub(crate) fn names(&self) -> HashSet<String> {
         self.ids().map(str::to_owned).collect()
     }

@@ -11,6 +11,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use crate::{
     clock::{monotonic, sleep},
     error::{ErrorKind, Result},
+    local,
     queue::{
         Lease,
         id::{JobId, Token},
@@ -230,7 +231,13 @@ impl Dispatch {
     /// S20: what is given up is not charged, whether it has begun or not.
     fn give_back_all(&mut self) {
         self.collect_freed();
-        let tickets: Vec<_> = self.out.drain().map(|(_, lease)| (lease.give_up(), lease)).collect();
+        // P5: a job whose child process still works is not given back; whoever finds this session gone waits for the child.
+        let files = self.store.inner.site.files();
+        let is_busy = |lease: &Lease| {
+            files.is_some_and(|files| local::children::is_busy(&files.folder, lease.id(), lease.token()))
+        };
+        let idle = self.out.drain().filter(|(_, lease)| !is_busy(lease));
+        let tickets: Vec<_> = idle.map(|(_, lease)| (lease.give_up(), lease)).collect();
         for (ticket, lease) in tickets {
             match ticket.and_then(|ticket| lease.settled(ticket)) {
                 Ok(settled) => {

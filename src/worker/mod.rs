@@ -202,6 +202,12 @@ impl Worker {
         self.setup.stop.clone()
     }
 
+    /// Whether it is set up rightly, as [`Worker::run`] would say.
+    #[cfg(feature = "cli")]
+    pub(crate) fn check(self) -> Result<()> {
+        self.wrong.map_or(Ok(()), Err)
+    }
+
     /// Works until it is stopped, or drained; on this thread and those of its handlers.
     ///
     /// # Errors

@@ -229,7 +229,7 @@ impl Engine for Redb {
 
     fn latest(&self) -> Result<Box<dyn Rows + Send>> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        // A reader may lack a write that its dead writer left for the next one to find; a writer does not.
+        // A file opened for writing is repaired; a handle that was open when another writer died is not, until it writes.
         if !matches!(self.slot().handle, Handle::Writer(_)) {
             self.open_writer()?;
         }

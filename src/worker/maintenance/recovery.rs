@@ -10,7 +10,7 @@ use std::{
 use crate::{
     clock::{Timestamp, monotonic},
     error::Result,
-    local::{self, NoteState, Seen, boot_id, children},
+    local::{self, Folder, NoteState, Seen, boot_id, children},
     queue::{
         held,
         id::{JobId, SessionId},
@@ -72,20 +72,21 @@ impl Recovery {
         let now = monotonic();
         if now >= self.next_orphans {
             self.next_orphans = now + ORPHANS_EVERY;
-            self.take_back_orphans(&sessions)?;
+            self.take_back_orphans(&files.folder)?;
         }
         Ok(())
     }
 
     /// Leases of sessions that have no file: of a store that was copied, or a folder that was cleared.
-    fn take_back_orphans(&self, sessions: &[Seen]) -> Result<()> {
-        let known: HashSet<SessionId> = sessions.iter().map(|seen| seen.id).chain([self.own]).collect();
+    fn take_back_orphans(&self, folder: &Folder) -> Result<()> {
         let holders: HashSet<SessionId> = held(self.store.inner.rows()?.as_ref())?
             .into_iter()
             .filter_map(|job| job.lease.map(|lease| lease.session))
-            .filter(|session| !known.contains(session))
             .collect();
-        holders.into_iter().try_for_each(|session| self.take_back(session, None).map(|_| ()))
+        // Listed after the leases were read: a session has its file before its first claim (P1).
+        let sessions = local::sessions(folder)?;
+        let known: HashSet<SessionId> = sessions.iter().map(|seen| seen.id).chain([self.own]).collect();
+        holders.difference(&known).try_for_each(|session| self.take_back(*session, None).map(|_| ()))
     }
 
     /// Takes a session's jobs back; whether it has none left.

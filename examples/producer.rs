@@ -1,0 +1,25 @@
+//! Enqueues twenty jobs for `worker`, one commit each.
+//!
+//! ```text
+//! cargo run --release --example producer [STORE]
+//! ```
+//!
+//! What to look at: start three of `worker` in three terminals first, and run this in a fourth. Each line is printed
+//! after its job is on the disk: kill this at any moment, and the jobs that it has named will run.
+
+use std::{env, error::Error, path::PathBuf};
+
+use casque::{JobRequest, Store};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let path = env::args_os().nth(1).map_or_else(|| env::temp_dir().join("casque-demo.redb"), PathBuf::from);
+    let store = Store::open(&path)?;
+    let queue = store.queue("default");
+    for number in 1..=20 {
+        let id = queue.enqueue(JobRequest::new("say", &format!("hello from number {number}")))?;
+        println!("enqueued job {id}");
+    }
+    println!("queue {} of {}: {} jobs are ready", queue.name(), path.display(), queue.stats()?.ready);
+    store.close()?;
+    Ok(())
+}

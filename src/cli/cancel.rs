@@ -1,0 +1,31 @@
+//! `casque cancel`.
+
+use clap::Args;
+
+use super::{
+    context::Context,
+    exit::Failure,
+    output::Output,
+    tend::{self, Tended},
+};
+use crate::queue::id::JobId;
+
+/// Call jobs off
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A job that waits is cancelled at once; one that runs, by its worker, when its handler has
+ended otherwise than well. One that has ended otherwise can't be: exit code 4.
+
+Example:
+  casque cancel 1042 1043")]
+pub(super) struct Cancel {
+    /// The jobs' ids
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<JobId>,
+}
+
+impl Cancel {
+    pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
+        tend::each(context, out, &self.ids, |store, id| store.cancel(id).map(Tended::Now))
+    }
+}

@@ -1,0 +1,103 @@
+//! `casque config`.
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{
+    context::Context,
+    exit::Failure,
+    output::Output,
+    table::Table,
+    units::{format_duration, format_size, parse_duration, parse_size},
+};
+use crate::{
+    clock::millis,
+    store::{
+        Store,
+        settings::{SETTINGS, SettingInfo, Unit, check_value, setting_info},
+    },
+};
+
+/// The store's settings
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Settings are the store's, for all its processes. Durations are written as 30s or 24h,
+sizes as 64KiB or 1MiB.
+
+Examples:
+  casque config
+  casque config lease 10s")]
+pub(super) struct Config {
+    /// The setting; all of them where none is named
+    key: Option<String>,
+    /// Its new value
+    value: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Line {
+    key: &'static str,
+    value: u64,
+    unit: &'static str,
+    default: u64,
+    about: &'static str,
+}
+
+impl Config {
+    pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
+        let Some(key) = self.key else { return print_all(context, out) };
+        let setting = setting_info(&key)?;
+        let value = match self.value {
+            None => context.read(|store| Ok(store.setting(&key)?))?,
+            Some(text) => {
+                let value = parse(setting, &text)?;
+                context.create()?.configure(&key, value)?;
+                value
+            }
+        };
+        out.either(&line(setting, value), format(setting, value))
+    }
+}
+
+fn print_all(context: &Context, out: &mut Output) -> Result<(), Failure> {
+    let values = context.read(|store: &Store| {
+        SETTINGS.iter().map(|setting| Ok((setting, store.setting(setting.name)?))).collect::<Result<Vec<_>, Failure>>()
+    })?;
+    if out.json {
+        return values.into_iter().try_for_each(|(setting, value)| out.object(&line(setting, value)));
+    }
+    let mut table = Table::with_head(["SETTING", "VALUE", "DEFAULT", "WHAT IT IS"]);
+    for (setting, value) in values {
+        table.row([
+            setting.name.to_owned(),
+            format(setting, value),
+            format(setting, setting.default),
+            setting.about.to_owned(),
+        ]);
+    }
+    table.print(out)
+}
+
+fn parse(setting: &SettingInfo, text: &str) -> Result<u64, Failure> {
+    let value = match setting.unit {
+        Unit::Milliseconds => millis(parse_duration(text)?),
+        Unit::Bytes => parse_size(text)?,
+    };
+    check_value(setting, value)?;
+    Ok(value)
+}
+
+fn format(setting: &SettingInfo, value: u64) -> String {
+    match setting.unit {
+        Unit::Milliseconds => format_duration(value),
+        Unit::Bytes => format_size(value),
+    }
+}
+
+fn line(setting: &'static SettingInfo, value: u64) -> Line {
+    let unit = match setting.unit {
+        Unit::Milliseconds => "ms",
+        Unit::Bytes => "bytes",
+    };
+    Line { key: setting.name, value, unit, default: setting.default, about: setting.about }
+}

@@ -1,0 +1,145 @@
+//! What a command works with: the global arguments, the tasks that are known, and the store, opened as it needs it.
+
+use std::{ffi::OsString, io::IsTerminal, path::Path};
+
+use super::{
+    Globals,
+    exit::{Exit, Failure},
+};
+use crate::{
+    codec::Payload,
+    error::Error,
+    queue::JobInfo,
+    store::{Store, open::StoreOptions},
+    task::{Registry, exec::Exec},
+};
+
+/// The queue that is meant where none is named.
+pub(super) const QUEUE_DEFAULT: &str = "default";
+
+pub(super) struct Context {
+    pub(super) program: String,
+    pub(super) globals: Globals,
+    /// The tasks of the binary; `casque` itself has none.
+    pub(super) tasks: Registry,
+    /// Those, and the built-in one.
+    known: Registry,
+}
+
+impl Context {
+    pub(super) fn new(program: String, globals: Globals, tasks: Registry) -> Self {
+        let mut known = tasks.clone();
+        // Where the binary has a task of that id, that is the one that is known.
+        let _ = known.task::<Exec>();
+        Self { program, globals, tasks, known }
+    }
+
+    /// Says something that is no data.
+    pub(super) fn say(&self, text: impl std::fmt::Display) {
+        eprintln!("{}: {text}", self.program);
+    }
+
+    /// The one queue that a command is about.
+    pub(super) fn queue(&self) -> Result<&str, Failure> {
+        Ok(self.queue_if_named()?.unwrap_or(QUEUE_DEFAULT))
+    }
+
+    /// The one queue that a command is about, where one is named.
+    pub(super) fn queue_if_named(&self) -> Result<Option<&str>, Failure> {
+        match self.globals.queue.as_slice() {
+            [] => Ok(None),
+            [queue] => Ok(Some(queue)),
+            _ => Err(Failure::usage("give --queue once; only work takes several queues")),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.globals.store
+    }
+
+    /// Opens the store to write to it, and makes it if there is none.
+    pub(super) fn create(&self) -> Result<Store, Failure> {
+        StoreOptions::new().open(self.path()).map_err(|error| Failure::of_opening(&error))
+    }
+
+    /// Opens the store to write to it.
+    pub(super) fn write(&self) -> Result<Store, Failure> {
+        self.check_there()?;
+        StoreOptions::new().create(false).open(self.path()).map_err(|error| Failure::of_opening(&error))
+    }
+
+    /// Reads from the store, without a lock or a trace; where the last writer died, it is recovered and read again, so
+    /// `body` may be called twice.
+    pub(super) fn read<T>(&self, mut body: impl FnMut(&Store) -> Result<T, Failure>) -> Result<T, Failure> {
+        self.check_there()?;
+        let reading = StoreOptions::new().create(false).read_only();
+        let read = match reading.open(self.path()) {
+            Ok(store) => body(&store),
+            Err(error) => Err(Failure::of_opening(&error)),
+        };
+        match read {
+            Err(failure) if failure.exit == Exit::Unavailable && self.path().is_file() => body(&self.write()?),
+            read => read,
+        }
+    }
+
+    fn check_there(&self) -> Result<(), Failure> {
+        if self.path().try_exists().unwrap_or(true) {
+            return Ok(());
+        }
+        let path = self.path().display();
+        Err(Failure::new(
+            Exit::Unavailable,
+            format!(
+                "there is no store at {path}; name another with --store or CASQUE_STORE, or enqueue a job to make one"
+            ),
+        ))
+    }
+
+    /// A job's arguments as JSON, where their type is known.
+    pub(super) fn args_of(&self, job: &JobInfo) -> serde_json::Value {
+        self.known.describe(&job.task, job.args_version, &job.args)
+    }
+
+    /// Refuses a task that a binary with tasks of its own does not have, and arguments that a known task can't read.
+    pub(super) fn check_task(&self, task: &str, args: &Payload) -> Result<(), Error> {
+        if self.known.ids().any(|id| id == task) {
+            return self.known.check_args(task, args);
+        }
+        let known: Vec<&str> = self.tasks.ids().collect();
+        if known.is_empty() {
+            return Ok(());
+        }
+        let known = known.join(", ");
+        Err(Error::invalid(format!(
+            "there is no task \"{task}\" here; this program has {known}; use `casque enqueue` for another program's task"
+        )))
+    }
+
+    /// The version that the arguments of a task have here.
+    pub(super) fn args_version(&self, task: &str) -> u32 {
+        self.known.version(task)
+    }
+}
+
+/// Troubles that no caller waits for go to stderr; `CASQUE_LOG` chooses what else does.
+pub(super) fn init_tracing() {
+    use tracing_subscriber::EnvFilter;
+
+    // What a worker tells is printed by the command itself.
+    let filter =
+        EnvFilter::try_from_env("CASQUE_LOG").unwrap_or_else(|_| EnvFilter::new("casque=warn,casque::worker=off"));
+    // A binary that has a subscriber of its own keeps it.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
+        .try_init();
+}
+
+/// What this program is called.
+pub(super) fn program(arg: Option<&OsString>) -> String {
+    let name = arg.and_then(|arg| Path::new(arg).file_stem()).map(|name| name.to_string_lossy().into_owned());
+    name.filter(|name| !name.is_empty()).unwrap_or_else(|| "casque".to_owned())
+}

@@ -1,0 +1,62 @@
+//! `casque exec`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{
+    context::Context,
+    exit::Failure,
+    options::{JobOptions, parse_pair},
+    output::Output,
+    submit,
+};
+use crate::{
+    codec::Payload,
+    queue::JobRequest,
+    task::{Task as _, exec::Exec},
+};
+
+/// Enqueue a command as a job
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "casque exec [OPTIONS] -- COMMAND [ARG]...",
+    after_help = "\
+Prints the id of the job. Workers run it only with --allow-exec; its result has exit_code,
+stdout and stderr.
+
+Example:
+  casque exec --max-attempts 3 -- ffmpeg -i in.mov out.mp4"
+)]
+pub(super) struct ExecArgs {
+    #[command(flatten)]
+    options: JobOptions,
+    /// The folder to run it in [default: the present one]
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// A variable to add to the worker's environment; may be given more than once
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_pair)]
+    env: Vec<(String, String)>,
+    /// Enqueue so many of them
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    count: u64,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+impl ExecArgs {
+    pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
+        let cwd = match self.cwd {
+            Some(cwd) => std::path::absolute(&cwd)
+                .map_err(|error| Failure::usage(format!("--cwd {} can't be used: {error}", cwd.display())))
+                .map(Some)?,
+            // Without a present folder, as after its removal, the worker's is used.
+            None => std::env::current_dir().ok(),
+        };
+        let exec = Exec { command: self.command, cwd, env: self.env.into_iter().collect() };
+        let request = JobRequest::with_payload(Exec::ID, Payload::json(&exec)?);
+        let job = submit::checked(context, context.queue()?, self.options.apply_to(request))?;
+        submit::enqueue(context, out, &job, self.count)
+    }
+}

@@ -1,0 +1,128 @@
+//! How a command ends: the exit codes that scripts rely on, and what is said on stderr.
+
+use std::{fmt, io, process::ExitCode};
+
+use crate::error::{Error, ErrorKind};
+
+/// The exit codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Exit {
+    Done = 0,
+    Failed = 1,
+    Usage = 2,
+    NotFound = 3,
+    /// Lost to another: a conflict, a lease, or a job that is no longer in a state that allows it.
+    Conflict = 4,
+    Unavailable = 5,
+    Damaged = 6,
+    TimedOut = 7,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a command stopped early.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) exit: Exit,
+    /// Nothing where all was said already, or there is nothing to say.
+    message: Option<String>,
+}
+
+impl Failure {
+    pub(super) fn new(exit: Exit, message: impl fmt::Display) -> Self {
+        Self { exit, message: Some(message.to_string()) }
+    }
+
+    pub(super) fn usage(message: impl fmt::Display) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// The command's output says it all.
+    pub(super) fn told(exit: Exit) -> Self {
+        Self { exit, message: None }
+    }
+
+    /// The store can't be used as it is; that its path was wrong is no other matter to a script.
+    pub(super) fn of_opening(error: &Error) -> Self {
+        let exit = if error.kind() == ErrorKind::Corrupt { Exit::Damaged } else { Exit::Unavailable };
+        Self::new(exit, error.full_message())
+    }
+
+    /// A job whose state does not allow what was asked: somebody was quicker.
+    pub(super) fn of_job(error: &Error) -> Self {
+        let exit = if error.kind() == ErrorKind::Invalid { Exit::Conflict } else { Self::from(error).exit };
+        Self::new(exit, error.full_message())
+    }
+
+    /// What could not be printed. Who closes our pipe wants no more, and no complaint.
+    pub(super) fn of_output(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::told(Exit::Done);
+        }
+        Self::new(Exit::Failed, format!("the output can't be written: {error}"))
+    }
+
+    /// The same failure, its message followed by what else to know.
+    pub(super) fn and(mut self, more: &str) -> Self {
+        if let Some(message) = &mut self.message {
+            message.push_str(more);
+        }
+        self
+    }
+
+    /// The same failure, its message led by what it is about.
+    pub(super) fn about(mut self, what: &str) -> Self {
+        if let Some(message) = &mut self.message {
+            *message = format!("{what}: {message}");
+        }
+        self
+    }
+
+    pub(super) fn tell(&self, program: &str) {
+        if let Some(message) = &self.message {
+            eprintln!("{program}: {message}");
+        }
+    }
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        let exit = match error.kind() {
+            ErrorKind::Invalid => Exit::Usage,
+            ErrorKind::NotFound => Exit::NotFound,
+            ErrorKind::Conflict | ErrorKind::LeaseLost => Exit::Conflict,
+            ErrorKind::Unavailable => Exit::Unavailable,
+            ErrorKind::Corrupt => Exit::Damaged,
+            ErrorKind::TimedOut => Exit::TimedOut,
+            ErrorKind::Unknown | ErrorKind::Aborted | ErrorKind::Closed => Exit::Failed,
+        };
+        Self::new(exit, error.full_message())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+/// What clap has to say: help and version are data, all else is wrong usage.
+pub(super) fn of_usage(program: &str, error: &clap::Error) -> Exit {
+    if !error.use_stderr() {
+        // Who closes our pipe wants no more help.
+        let _ = error.print();
+        return Exit::Done;
+    }
+    let text = error.render().to_string();
+    match text.strip_prefix("error: ") {
+        Some(text) => eprint!("{program}: {text}"),
+        // The help, where no command was given.
+        None => eprint!("{text}"),
+    }
+    Exit::Usage
+}

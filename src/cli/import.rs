@@ -1,0 +1,211 @@
+//! `casque enqueue --from`: one job a line, committed in batches. A line that is wrong ends it before its batch is
+//! committed, so that it can go on at a line that is known.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{BufRead, BufReader, IsTerminal, Read},
+    path::{Path, PathBuf},
+};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Deserialize;
+
+use super::{
+    context::Context,
+    exit::{Exit, Failure},
+    options::JobOptions,
+    output::Output,
+    submit::{self, BATCH_BYTES, BATCH_JOBS, Ids, payload_max_of_new_stores},
+    units::{parse_duration, parse_time},
+};
+use crate::{
+    codec::Payload,
+    error::{Error, ErrorKind, Result},
+    queue::{JobRequest, enqueue::NewJob},
+    store::Store,
+};
+
+/// The longest line, in bytes: more than any job may have.
+const LINE_BYTES_MAX: u64 = 8 << 20;
+
+pub(super) struct Import<'a> {
+    pub(super) context: &'a Context,
+    pub(super) task: String,
+    pub(super) queue: &'a str,
+    pub(super) options: JobOptions,
+    pub(super) path: PathBuf,
+    pub(super) skip: u64,
+}
+
+/// One job of a file, as it may be written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    task: Option<String>,
+    #[serde(default)]
+    args: serde_json::Value,
+    queue: Option<String>,
+    priority: Option<i64>,
+    delay: Option<String>,
+    run_at: Option<String>,
+    unique: Option<String>,
+    max_attempts: Option<u32>,
+    #[serde(default)]
+    metadata: BTreeMap<String, String>,
+    #[serde(default)]
+    keep: bool,
+}
+
+/// How far the file is in the store.
+#[derive(Default)]
+struct Done {
+    jobs: u64,
+    /// The last line that was read, and the last one whose batch is committed.
+    read: u64,
+    committed: u64,
+}
+
+impl Import<'_> {
+    pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
+        let mut done = Done { committed: self.skip, ..Done::default() };
+        let bar = self.bar();
+        let imported = self.import(&mut done, &bar, &mut Ids::new(out));
+        bar.finish_and_clear();
+        imported.map_err(|failure| self.say_how_to_go_on(failure, &done))?;
+        self.context.say(format!("{} jobs enqueued from {}", done.jobs, self.name()));
+        Ok(())
+    }
+
+    fn import(&self, done: &mut Done, bar: &ProgressBar, ids: &mut Ids<'_>) -> Result<(), Failure> {
+        let mut reader = self.reader()?;
+        // A store that there is not yet is made by the first batch, and has the limits of new ones.
+        let mut store = if self.context.path().exists() { Some(self.context.create()?) } else { None };
+        let limit = match &store {
+            Some(store) => store.setting("payload-max")?,
+            None => payload_max_of_new_stores(),
+        };
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        loop {
+            let mut line = Vec::new();
+            let length = reader
+                .by_ref()
+                .take(LINE_BYTES_MAX + 1)
+                .read_until(b'\n', &mut line)
+                .map_err(|error| Failure::new(Exit::Failed, format!("{} can't be read: {error}", self.name())))?;
+            if length > 0 {
+                done.read += 1;
+                bar.inc(length as u64);
+                if done.read <= self.skip || line.trim_ascii().is_empty() {
+                    continue;
+                }
+                let job = self.job(&line).map_err(|error| self.wrong_line(error, done.read))?;
+                submit::check_payload(&job, limit).map_err(|error| self.wrong_line(error, done.read))?;
+                bytes += job.args.as_bytes().len();
+                batch.push(job);
+            }
+            let is_full = batch.len() >= BATCH_JOBS || bytes >= BATCH_BYTES;
+            if !batch.is_empty() && (is_full || length == 0) {
+                let store = match &mut store {
+                    Some(store) => store,
+                    none => none.insert(self.context.create()?),
+                };
+                self.commit(store, std::mem::take(&mut batch), done, ids)?;
+                bytes = 0;
+            }
+            if length == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn commit(&self, store: &Store, batch: Vec<NewJob>, done: &mut Done, ids: &mut Ids<'_>) -> Result<(), Failure> {
+        let committed = submit::commit(store, batch).map_err(|error| {
+            let lines = format!("lines {} to {} of {}", done.committed + 1, done.read, self.name());
+            match error.kind() {
+                ErrorKind::Unknown => Failure::from(error).and(&format!("; {lines} may or may not be enqueued")),
+                _ => Failure::from(error).about(&lines),
+            }
+        })?;
+        done.jobs += committed.len() as u64;
+        done.committed = done.read;
+        ids.print(&committed)
+    }
+
+    fn job(&self, text: &[u8]) -> Result<NewJob> {
+        if text.len() as u64 > LINE_BYTES_MAX {
+            return Err(Error::invalid(format!("it is longer than {LINE_BYTES_MAX} bytes")));
+        }
+        let line: Line = serde_json::from_slice(text).map_err(|error| {
+            // The line that serde_json counts is always the first.
+            Error::invalid(error.to_string().replace(" at line 1 column ", " at column "))
+        })?;
+        let mut options = self.options.clone();
+        options.priority = line.priority.or(options.priority);
+        options.unique = line.unique.or(options.unique);
+        options.max_attempts = line.max_attempts.or(options.max_attempts);
+        options.metadata.extend(line.metadata);
+        options.keep |= line.keep;
+        if line.delay.is_some() && line.run_at.is_some() {
+            return Err(Error::invalid("it has both \"delay\" and \"run_at\"; give one of them"));
+        }
+        if line.delay.is_some() || line.run_at.is_some() {
+            options.delay = line.delay.as_deref().map(parse_duration).transpose()?;
+            options.at = line.run_at.as_deref().map(parse_time).transpose()?;
+        }
+        let task = line.task.as_deref().unwrap_or(&self.task);
+        let request =
+            JobRequest::with_payload(task, Payload::json(&line.args)?).args_version(self.context.args_version(task));
+        submit::checked(self.context, line.queue.as_deref().unwrap_or(self.queue), options.apply_to(request))
+    }
+
+    fn wrong_line(&self, error: Error, number: u64) -> Failure {
+        Failure::from(error).about(&format!("line {number} of {}", self.name()))
+    }
+
+    fn say_how_to_go_on(&self, failure: Failure, done: &Done) -> Failure {
+        if done.jobs == 0 && self.skip == 0 {
+            return failure.and("; nothing was enqueued");
+        }
+        failure.and(&format!(
+            "; {} jobs, of the lines up to {}, are enqueued: mend it and go on with --skip {}",
+            done.jobs, done.committed, done.committed
+        ))
+    }
+
+    fn reader(&self) -> Result<Box<dyn BufRead>, Failure> {
+        if self.is_stdin() {
+            return Ok(Box::new(BufReader::new(std::io::stdin())));
+        }
+        let opened = File::open(&self.path).and_then(|file| {
+            // A folder opens, and fails only when it is read.
+            if file.metadata()?.is_dir() { Err(std::io::ErrorKind::IsADirectory.into()) } else { Ok(file) }
+        });
+        let file = opened.map_err(|error| {
+            let exit = if error.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Failed };
+            Failure::new(exit, format!("{} can't be read: {error}", self.name()))
+        })?;
+        Ok(Box::new(BufReader::new(file)))
+    }
+
+    fn bar(&self) -> ProgressBar {
+        if !std::io::stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let length = if self.is_stdin() { None } else { std::fs::metadata(&self.path).ok().map(|found| found.len()) };
+        let Some(length) = length else {
+            return ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        };
+        let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
+        let template = "{bar:40} {percent}% {bytes}/{total_bytes} {eta}";
+        ProgressStyle::with_template(template).map_or(bar.clone(), |style| bar.with_style(style))
+    }
+
+    fn is_stdin(&self) -> bool {
+        self.path == Path::new("-")
+    }
+
+    fn name(&self) -> String {
+        if self.is_stdin() { "stdin".to_owned() } else { self.path.display().to_string() }
+    }
+}

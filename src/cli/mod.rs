@@ -1,0 +1,165 @@
+//! The command line: `casque`, and the same commands in a user's own binary with the user's tasks known.
+//!
+//! One file per command; `context` opens stores, `output` prints, `exit` says what each exit code means. The contract that
+//! scripts rely on: data goes to stdout, all else to stderr, and `--json` prints one object per line.
+
+mod cancel;
+mod check;
+mod config;
+mod context;
+mod enqueue;
+mod exec;
+mod exit;
+mod import;
+mod jobs;
+mod list;
+mod options;
+mod output;
+mod overview;
+mod pause;
+mod queues;
+mod release;
+mod requeue;
+mod resume;
+mod retry;
+mod root;
+mod sessions;
+mod show;
+mod stats;
+mod submit;
+mod table;
+mod tend;
+mod units;
+mod wait;
+mod work;
+
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+use self::{
+    context::Context,
+    exit::{Exit, Failure},
+    output::Output,
+};
+use crate::task::Registry;
+
+/// Runs the command that this process's arguments name, and gives the code to exit with. This is the whole `main` of a
+/// binary that has the commands of `casque` for its own tasks.
+///
+/// ```no_run
+/// fn main() -> std::process::ExitCode {
+///     let mut tasks = casque::Registry::new();
+///     let registered = tasks.register("greet", |_, name: String| Ok(format!("hello {name}"))).is_ok();
+///     assert!(registered, "the id is given once");
+///     casque::cli::run(tasks)
+/// }
+/// ```
+#[must_use]
+pub fn run(registry: Registry) -> ExitCode {
+    run_with(std::env::args_os().collect(), registry).into()
+}
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "casque",
+    version,
+    about = "Durable background jobs, and a persistent root of objects, in one file without a server",
+    help_template = overview::TEMPLATE,
+    after_help = overview::GROUPS,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(flatten)]
+    globals: Globals,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What stands over the global arguments in the help of a command.
+const GLOBAL: &str = "Options of all commands";
+
+/// What every command takes.
+#[derive(Debug, Args)]
+struct Globals {
+    /// The store's file
+    #[arg(long, global = true, help_heading = GLOBAL, env = "CASQUE_STORE", value_name = "PATH", default_value = "casque.redb")]
+    store: PathBuf,
+    /// The queue, where a command is about one [default: default]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "Q")]
+    queue: Vec<String>,
+    /// Print one JSON object per line
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    json: bool,
+    /// Tell more on stderr
+    #[arg(short, long, global = true, help_heading = GLOBAL, action = ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Enqueue(enqueue::Enqueue),
+    Exec(exec::ExecArgs),
+    Work(work::Work),
+    Show(show::Show),
+    Wait(wait::Wait),
+    List(list::List),
+    Stats(stats::Stats),
+    Queues(queues::Queues),
+    Sessions(sessions::Sessions),
+    Cancel(cancel::Cancel),
+    Retry(retry::Retry),
+    Release(release::Release),
+    Requeue(requeue::Requeue),
+    Pause(pause::Pause),
+    Resume(resume::Resume),
+    Config(config::Config),
+    Root(root::Root),
+    Check(check::Check),
+}
+
+impl Command {
+    fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
+        match self {
+            Self::Enqueue(command) => command.run(context, out),
+            Self::Exec(command) => command.run(context, out),
+            Self::Work(command) => command.run(context, out),
+            Self::Show(command) => command.run(context, out),
+            Self::Wait(command) => command.run(context, out),
+            Self::List(command) => command.run(context, out),
+            Self::Stats(_) => stats::Stats::run(context, out),
+            Self::Queues(_) => queues::Queues::run(context, out),
+            Self::Sessions(_) => sessions::Sessions::run(context, out),
+            Self::Cancel(command) => command.run(context, out),
+            Self::Retry(command) => command.run(context, out),
+            Self::Release(command) => command.run(context, out),
+            Self::Requeue(command) => command.run(context, out),
+            Self::Pause(command) => command.run(context, out),
+            Self::Resume(command) => command.run(context, out),
+            Self::Config(command) => command.run(context, out),
+            Self::Root(command) => command.run(context, out),
+            Self::Check(_) => check::Check::run(context, out),
+        }
+    }
+}
+
+fn run_with(args: Vec<OsString>, registry: Registry) -> Exit {
+    let program = context::program(args.first());
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => return exit::of_usage(&program, &error),
+    };
+    let context = Context::new(program, cli.globals, registry);
+    context::init_tracing();
+    let mut out = Output::new(context.globals.json);
+    let done = cli.command.run(&context, &mut out);
+    // What a failed command has found so far is printed too.
+    let flushed = out.flush();
+    match done.and(flushed) {
+        Ok(()) => Exit::Done,
+        Err(failure) => {
+            failure.tell(&context.program);
+            failure.exit
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! `casque wait`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{
+    context::Context,
+    exit::{Exit, Failure},
+    jobs::JobLine,
+    output::Output,
+    units::{DURATION_MAX, parse_duration},
+};
+use crate::{
+    clock::monotonic,
+    error::ErrorKind,
+    queue::{JobInfo, id::JobId, state::State},
+};
+
+/// How long one look waits for a commit: a reader may have no counter of commits to watch.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Wait until a job has ended, and print its result
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes: 0 completed, 1 dead or cancelled, 3 never was, 7 not ended in time. A job that
+was completed and not kept has no result to print; one that was pruned can't be told from
+it.
+
+Example:
+  casque wait 1042 --timeout 30s")]
+pub(super) struct Wait {
+    /// The job's id
+    id: JobId,
+    /// Wait no longer than this, as 30s [default: without end]
+    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
+    timeout: Option<Duration>,
+}
+
+impl Wait {
+    pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
+        let deadline = monotonic() + self.timeout.unwrap_or(DURATION_MAX);
+        let ended = context.read(|store| {
+            loop {
+                let rest = deadline.saturating_duration_since(monotonic());
+                match store.wait_ended(self.id, rest.min(LOOK)) {
+                    Err(error) if error.kind() == ErrorKind::TimedOut && rest > LOOK => {}
+                    ended => return Ok(ended),
+                }
+            }
+        })?;
+        match ended {
+            Ok(Some(job)) => print(context, out, &job),
+            Ok(None) if out.json => {
+                out.object(&serde_json::json!({ "id": self.id.to_string(), "state": "gone", "result": null }))
+            }
+            Ok(None) => {
+                context.say(format!("job {} has ended, and nothing of it was kept", self.id));
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::TimedOut => {
+                let waited = self.timeout.unwrap_or(DURATION_MAX);
+                Err(Failure::new(Exit::TimedOut, format!("job {} has not ended after {waited:?}", self.id)))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn print(context: &Context, out: &mut Output, job: &JobInfo) -> Result<(), Failure> {
+    if out.json {
+        out.object(&JobLine::new(context, job))?;
+    } else if let Some(result) = &job.result {
+        out.line(result.to_json())?;
+    }
+    if job.state == State::Completed {
+        return Ok(());
+    }
+    let why = job.errors.last().map(|error| format!(": {}", error.message)).unwrap_or_default();
+    Err(Failure::new(Exit::Failed, format!("job {} is {}{why}", job.id, job.state)))
+}

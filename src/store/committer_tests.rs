@@ -1,0 +1,82 @@
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use super::Committer;
+use crate::{
+    codec,
+    engine::{Basis, Engine, RowSet, Rows, SnapshotError, memory::Memory},
+    error::Result,
+    store::{
+        change::{Change, ChangeId, ClientId, Intent},
+        conflict::{Version, Writer},
+        keys,
+        object::{ObjectRecord, StoreRecord, Value},
+        site::Site,
+        view::get_record,
+    },
+};
+
+/// An engine whose last writer died: what it left shows only after a recovery, and yet a write falls on it.
+struct AfterDeath {
+    rows: Memory,
+    stale: Mutex<Option<Box<dyn Rows + Send>>>,
+}
+
+impl Engine for AfterDeath {
+    fn snapshot(&self) -> Result<Box<dyn Rows + Send>, SnapshotError> {
+        self.rows.snapshot()
+    }
+
+    fn latest(&self) -> Result<Box<dyn Rows + Send>> {
+        let stale = self.stale.lock().unwrap().take();
+        stale.map_or_else(|| self.rows.latest(), Ok)
+    }
+
+    fn write(&self, basis: Option<&Basis>, rows: &RowSet) -> Result<()> {
+        self.rows.write(basis, rows)
+    }
+
+    fn recover(&self) -> Result<()> {
+        self.rows.recover()
+    }
+
+    fn close(&self) -> Result<()> {
+        self.rows.close()
+    }
+
+    fn check(&self) -> Result<Vec<String>> {
+        self.rows.check()
+    }
+}
+
+fn store_row(version: u64) -> RowSet {
+    let record = StoreRecord { version: Version(version), ..StoreRecord::default() };
+    RowSet::from([(keys::STORE.to_vec(), Some(codec::encode(&record).unwrap()))])
+}
+
+#[test]
+fn group_is_applied_again_on_what_a_dead_writer_left() {
+    let rows = Memory::new();
+    rows.write(None, &store_row(7)).unwrap();
+    let stale = Mutex::new(Some(rows.latest().unwrap()));
+    rows.write(None, &store_row(8)).unwrap();
+    let site = Arc::new(Site::in_memory(Box::new(AfterDeath { rows, stale })));
+    let committer = Committer::start(site.clone(), None).unwrap();
+
+    let client = ClientId { born: Version(7), random: 1 };
+    let change = Change {
+        id: ChangeId { client, number: 1 },
+        writer: Writer::default(),
+        guards: Vec::new(),
+        intents: vec![Intent::Add { key: "n".to_owned(), delta: 1 }],
+    };
+    let applied = committer.commit(change, Duration::from_secs(10)).unwrap();
+    committer.stop();
+
+    assert_eq!(applied.version, Some(Version(9)));
+    let rows = site.engine.latest().unwrap();
+    let object: ObjectRecord = get_record(rows.as_ref(), &keys::root("n")).unwrap().unwrap();
+    assert_eq!((object.version, object.value), (Version(9), Value::Counter(1)));
+}

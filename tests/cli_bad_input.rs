@@ -1,0 +1,294 @@
+//! Bad input: each gets an error that names the thing and the remedy, the right exit code, and changes nothing.
+
+mod cli_support;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use cli_support::Cli;
+use redb::{Builder, ConcurrencyMode, ReadableDatabase as _, TableDefinition};
+
+const OK: i32 = 0;
+const USAGE: i32 = 2;
+const UNAVAILABLE: i32 = 5;
+const DAMAGED: i32 = 6;
+
+/// All that is in a folder: names and bytes.
+fn contents(folder: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(contents(&path));
+            found.push((path, None));
+        } else {
+            let bytes = fs::read(&path).unwrap();
+            found.push((path, Some(bytes)));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Reading, writing and checking all fail in the same way, and leave the folder as it was.
+fn refuses(cli: &Cli, code: i32, names: &[&str]) {
+    let before = contents(&cli.path(""));
+    for args in
+        [&["list"][..], &["stats"], &["enqueue", "a"], &["exec", "--", "true"], &["work", "--drain"], &["check"]]
+    {
+        cli.run(args).fails(code, names);
+        assert_eq!(contents(&cli.path("")), before, "{args:?} changed something");
+    }
+}
+
+/// A command with wrong arguments fails, and neither makes a store nor changes one.
+fn is_wrong_usage(args: &[&str], stdin: &str, names: &[&str]) {
+    let cli = Cli::new();
+    cli.run_with_stdin(args, stdin).fails(USAGE, names);
+    assert!(!cli.store().exists(), "{args:?} made a store");
+    assert!(!cli.path("app.redb.d").exists(), "{args:?} made a folder");
+
+    cli.id(&["enqueue", "a"]);
+    let before = (cli.figures(), fs::read(cli.store()).unwrap());
+    cli.run_with_stdin(args, stdin).fails(USAGE, names);
+    assert_eq!(cli.figures(), before.0, "{args:?}");
+    assert_eq!(cli.json(&["list"]).len(), 1);
+}
+
+#[test]
+fn store_path_that_is_a_folder() {
+    let cli = Cli::new().at("folder");
+    fs::create_dir(cli.store()).unwrap();
+    refuses(&cli, UNAVAILABLE, &["folder", "it is a folder", "name another path"]);
+}
+
+#[test]
+fn store_path_below_a_file_or_in_no_folder() {
+    let cli = Cli::new().at("file/app.redb");
+    cli.write("file", "text");
+    let before = contents(&cli.path(""));
+    cli.run(&["enqueue", "a"]).fails(UNAVAILABLE, &["file", "not a folder"]);
+    let cli = cli.at("none/app.redb");
+    cli.run(&["enqueue", "a"]).fails(UNAVAILABLE, &["none", "make it, or name another"]);
+    cli.run(&["list"]).fails(UNAVAILABLE, &["none/app.redb", "--store"]);
+    assert_eq!(contents(&cli.path("")), before);
+}
+
+#[test]
+fn file_that_is_no_store() {
+    let cli = Cli::new();
+    for text in ["hello\n".to_owned(), "x".repeat(1 << 20), String::new()] {
+        cli.write("app.redb", text);
+        refuses(&cli, UNAVAILABLE, &["app.redb", "not a casque store", "name another path"]);
+    }
+}
+
+#[test]
+fn database_that_is_no_store() {
+    let cli = Cli::new();
+    let database = builder().create(cli.store()).unwrap();
+    let write = database.begin_write().unwrap();
+    write.open_table(TableDefinition::<&str, u64>::new("other")).unwrap().insert("a", 1).unwrap();
+    write.commit().unwrap();
+    drop(database);
+    refuses(&cli, UNAVAILABLE, &["app.redb", "not a casque store", "name another path"]);
+}
+
+#[test]
+fn store_of_a_newer_format() {
+    const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
+    const FORMAT: &[u8] = &[1];
+    let cli = Cli::new();
+    cli.id(&["enqueue", "a"]);
+    let database = builder().open(cli.store()).unwrap();
+    let read = database.begin_read().unwrap();
+    let mut record = read.open_table(ROWS).unwrap().get(FORMAT).unwrap().unwrap().value().to_vec();
+    drop(read);
+    assert_eq!(record[2], 1, "after the codec's two bytes comes the format's number");
+    record[2] = 99;
+    let write = database.begin_write().unwrap();
+    write.open_table(ROWS).unwrap().insert(FORMAT, &record[..]).unwrap();
+    write.commit().unwrap();
+    drop(database);
+    refuses(&cli, UNAVAILABLE, &["app.redb", "format 99", "use a newer casque"]);
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_concurrency_mode(ConcurrencyMode::MultiWriter);
+    builder
+}
+
+#[test]
+fn truncated_store() {
+    let cli = Cli::new();
+    cli.id(&["enqueue", "a", "--count", "1000"]);
+    let whole = fs::read(cli.store()).unwrap();
+    for part in [5_000, whole.len() / 2] {
+        cli.write("app.redb", &whole[..part]);
+        refuses(&cli, DAMAGED, &["app.redb", "truncated", "keep the file", "backup"]);
+    }
+    // Where all rows are there, they can be read; nothing is written.
+    let part = &whole[..whole.len() - 1];
+    cli.write("app.redb", part);
+    cli.run(&["stats"]).succeeds();
+    cli.run(&["enqueue", "a"]).fails(DAMAGED, &["app.redb", "truncated", "keep the file", "backup"]);
+    let ran = cli.run(&["check"]);
+    assert_eq!(ran.code, DAMAGED, "{ran:?}");
+    assert!(ran.stdout.contains("truncated"), "{ran:?}");
+    assert_eq!(fs::read(cli.store()).unwrap(), part);
+    cli.write("app.redb", whole);
+    cli.run(&["check"]).succeeds();
+}
+
+#[test]
+fn store_that_may_not_be_written() {
+    let cli = Cli::new().at("disk/app.redb");
+    let Some(disk) = Disk::mount(&cli.path("disk"), "1m") else { return };
+    cli.id(&["enqueue", "a"]);
+    disk.make_read_only();
+    let before = fs::read(cli.store()).unwrap();
+    cli.run(&["enqueue", "a"]).fails(UNAVAILABLE, &["app.redb", "owner"]);
+    assert_eq!(cli.json(&["list"]).len(), 1, "it may still be read");
+    assert_eq!(fs::read(cli.store()).unwrap(), before);
+}
+
+#[cfg(unix)]
+#[test]
+fn store_of_somebody_else() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let cli = Cli::new();
+    cli.id(&["enqueue", "a"]);
+    fs::set_permissions(cli.store(), fs::Permissions::from_mode(0o400)).unwrap();
+    if fs::OpenOptions::new().write(true).open(cli.store()).is_ok() {
+        eprintln!("skipped: this user may write to any file");
+        return;
+    }
+    cli.run(&["enqueue", "a"]).fails(UNAVAILABLE, &["app.redb", "permission", "owner"]);
+    assert_eq!(cli.json(&["list"]).len(), 1);
+}
+
+#[test]
+fn full_disk() {
+    let cli = Cli::new().at("disk/app.redb");
+    let Some(_disk) = Disk::mount(&cli.path("disk"), "512k") else { return };
+    cli.id(&["enqueue", "a"]);
+    let before = cli.figures();
+    let large = format!("\"{}\"", "x".repeat(600_000));
+    cli.run_with_stdin(&["enqueue", "a", "--args", "-"], &large)
+        .fails(UNAVAILABLE, &["app.redb", "nothing was written", "disk is full", "free some space"]);
+    assert_eq!(cli.figures(), before);
+    cli.run(&["check"]).succeeds();
+    cli.run(&["enqueue", "a"]).succeeds();
+}
+
+#[test]
+fn disk_that_is_too_small_for_a_store() {
+    let cli = Cli::new().at("disk/app.redb");
+    let Some(_disk) = Disk::mount(&cli.path("disk"), "16k") else { return };
+    cli.run(&["enqueue", "a"]).fails(UNAVAILABLE, &["app.redb", "free some"]);
+    assert!(!cli.store().exists());
+}
+
+/// A small disk of its own, for who may mount one.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn mount(path: &Path, size: &str) -> Option<Self> {
+        fs::create_dir(path).unwrap();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(path).output();
+        if mounted.is_ok_and(|mounted| mounted.status.success()) {
+            return Some(Self(path.to_owned()));
+        }
+        eprintln!("skipped: this user may not mount a disk of its own");
+        None
+    }
+
+    fn make_read_only(&self) {
+        let made = Command::new("mount").args(["-o", "remount,ro"]).arg(&self.0).status().unwrap();
+        assert!(made.success());
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn task_that_nobody_here_knows() {
+    let cli = Cli::new();
+    let id = cli.id(&["enqueue", "resize"]);
+    let before = fs::read(cli.store()).unwrap();
+    let ran = cli.run(&["work", "--drain"]);
+    assert_eq!(ran.code, OK, "{ran:?}");
+    assert!(ran.stderr.contains("task \"resize\", which is unknown here"), "{ran:?}");
+    assert!(ran.stdout.contains("task \"resize\", which is unknown here"), "{ran:?}");
+    assert_eq!(cli.state(&id), "ready");
+    assert_eq!(cli.one(&["show", &id])["attempt"], 0);
+    assert_eq!(fs::read(cli.store()).unwrap().len(), before.len());
+    is_wrong_usage(&["enqueue", ""], "", &["task name is empty"]);
+    is_wrong_usage(&["enqueue", "exec", "--args", "[]"], "", &["arguments of task \"exec\""]);
+}
+
+#[test]
+fn bad_json() {
+    is_wrong_usage(&["enqueue", "a", "--args", "{\"x\":"], "", &["arguments", "not valid JSON", "line 1 column 5"]);
+    is_wrong_usage(&["enqueue", "a", "--args", "-"], "{]", &["arguments", "not valid JSON", "column 2"]);
+    is_wrong_usage(&["enqueue", "a", "--args", ""], "", &["arguments", "not valid JSON"]);
+    is_wrong_usage(&["root", "put", "k", "nope"], "", &["value of \"k\"", "not valid JSON"]);
+}
+
+#[test]
+fn payload_over_the_limit() {
+    let large = format!("\"{}\"", "x".repeat(1 << 20));
+    is_wrong_usage(
+        &["enqueue", "a", "--args", "-"],
+        &large,
+        &["arguments of \"a\"", "1048578", "1048576", "payload-max"],
+    );
+    is_wrong_usage(&["root", "put", "k", "-"], &large, &["value of \"k\"", "1048578", "1048576"]);
+    let line = format!("{{}}\n{{\"args\": {large}}}");
+    is_wrong_usage(&["enqueue", "a", "--from", "-"], &line, &["line 2 of stdin", "1048576", "nothing was enqueued"]);
+}
+
+#[test]
+fn empty_or_too_long_key() {
+    is_wrong_usage(&["root", "put", "", "1"], "", &["key is empty"]);
+    is_wrong_usage(&["root", "put", &"k".repeat(513), "1"], "", &["513 bytes", "at most 512"]);
+    is_wrong_usage(&["enqueue", "a", "--unique", ""], "", &["unique key name is empty"]);
+    is_wrong_usage(&["enqueue", &"t".repeat(129)], "", &["129 bytes", "at most 128"]);
+    let cli = Cli::new();
+    cli.run(&["root", "put", &"k".repeat(512), "1"]).succeeds();
+    cli.run(&["root", "get", ""]).fails(USAGE, &["key is empty"]);
+}
+
+#[test]
+fn priority_out_of_range() {
+    for priority in ["101", "-101", "9999999999"] {
+        is_wrong_usage(&["enqueue", "a", "--priority", priority], "", &[priority, "-100 to 100"]);
+    }
+    is_wrong_usage(&["enqueue", "a", "--priority", "high"], "", &["high", "--priority"]);
+    is_wrong_usage(&["exec", "--priority", "101", "--", "true"], "", &["101", "-100 to 100"]);
+    is_wrong_usage(&["enqueue", "a", "--max-attempts", "0"], "", &["at least one attempt"]);
+}
+
+#[test]
+fn queue_name_with_a_control_character() {
+    for args in [
+        &["enqueue", "a", "--queue", "me\tdia"][..],
+        &["exec", "--queue", "me\tdia", "--", "true"],
+        &["work", "--drain", "--queue", "me\tdia"],
+        &["pause", "me\tdia"],
+        &["resume", "me\tdia"],
+    ] {
+        is_wrong_usage(args, "", &["\"me\\tdia\"", "control character", "printable"]);
+    }
+    is_wrong_usage(&["enqueue", "a", "--queue", ""], "", &["queue name is empty"]);
+}

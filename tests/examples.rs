@@ -1,0 +1,84 @@
+//! The examples do what their head comments say, as the processes that a person would start.
+
+use std::{
+    env,
+    path::PathBuf,
+    process::{Command, Output},
+    sync::Once,
+};
+
+/// Cargo builds the examples along with the tests, into the folder beside theirs; but not where it was asked for this
+/// test alone, so they are built here if they are missing.
+fn example(name: &str) -> PathBuf {
+    static BUILT: Once = Once::new();
+    let test = env::current_exe().expect("a test has a path");
+    let folder = test.ancestors().nth(2).expect("a test is in deps, in the folder of its profile");
+    let path = folder.join("examples").join(name).with_extension(env::consts::EXE_EXTENSION);
+    BUILT.call_once(|| {
+        if !path.exists() {
+            let profile = folder.file_name().filter(|name| *name != "debug").unwrap_or("dev".as_ref());
+            let target = folder.parent().expect("the folder of a profile is in the target's");
+            let mut cargo = Command::new(env!("CARGO"));
+            cargo.args(["build", "--examples", "--profile"]).arg(profile).arg("--target-dir").arg(target);
+            let built = cargo.status().expect("cargo runs");
+            assert!(built.success(), "the examples can't be built");
+        }
+    });
+    path
+}
+
+fn run(name: &str) -> (String, Output) {
+    let path = example(name);
+    let output = Command::new(&path).output().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{name}: {}\n{text}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    (text, output)
+}
+
+/// The number that stands before a word.
+fn number_before(text: &str, word: &str) -> u64 {
+    let before = text.split(word).next().unwrap_or_default();
+    let number = before.trim_end().rsplit(|letter: char| !letter.is_ascii_digit()).next().unwrap_or_default();
+    number.parse().unwrap_or_else(|_| panic!("no number before {word:?} in:\n{text}"))
+}
+
+#[test]
+fn quickstart_loses_no_job_and_doubles_none() {
+    let (text, output) = run("quickstart");
+    assert!(text.contains("20 jobs, 20 runs, "), "{text}");
+    assert!(text.ends_with(" hijacks, 0 lost, 0 doubled\n"), "{text}");
+    assert!(number_before(&text, " hijacks") > 0, "{text}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("someone hijacked my job; grabbing another"), "{told}");
+}
+
+#[test]
+fn transfer_keeps_the_sum() {
+    let (text, _) = run("transfer");
+    assert!(text.contains("4 processes, 400 transfers, "), "{text}");
+    assert!(text.contains("the accounts hold 500 of 500; 0 of "), "{text}");
+}
+
+#[test]
+fn exactly_once_counts_exactly() {
+    let (text, _) = run("exactly_once");
+    assert!(text.trim_end().ends_with("counter 300"), "{text}");
+    assert!(number_before(&text, " workers killed") > 0, "{text}");
+}
+
+#[test]
+fn worker_runs_what_producer_enqueued_and_inspect_shows_it() {
+    let folder = tempfile::tempdir().expect("a folder for the store");
+    let store = folder.path().join("demo.redb");
+    let run = |name: &str, options: &[&str]| {
+        let output = Command::new(example(name)).args(options).arg(&store).output().expect("the example runs");
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(run("producer", &[]).contains("20 jobs are ready"));
+    let before = run("inspect", &[]);
+    assert!(before.contains("queue default: 0 scheduled, 20 ready, 0 running"), "{before}");
+    assert!(run("worker", &["--drain"]).contains("20 jobs run, 0 hijacks"));
+    let after = run("inspect", &[]);
+    assert!(after.contains("0 ready, 0 running, 0 dead; 20 ever completed"), "{after}");
+}
