@@ -419,4 +419,6 @@ fn write_and_know(site: &Site, basis: &Basis, rows: &RowSet, (before, after): (V
 }
 
 #[cfg(test)]
+mod recovery_tests;
+#[cfg(test)]
 mod tests;

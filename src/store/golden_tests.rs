@@ -26,7 +26,7 @@ const HUGE: [u8; 9] = [253, 0, 0, 0, 0, 0, 0, 0, 0x80];
 const LARGE: [u8; 9] = [253, 0, 0, 0, 0, 8, 0, 0, 0];
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    codec::hex(bytes)
 }
 
 fn unhex(text: &str) -> Vec<u8> {
