@@ -30,6 +30,8 @@ mod reclaim_tests;
 #[cfg(test)]
 mod rig_tests;
 #[cfg(test)]
+mod schedule_tests;
+#[cfg(test)]
 mod select_tests;
 #[cfg(test)]
 mod table_tests;

@@ -420,8 +420,10 @@ fn compare(rig: &Rig, model: &Model) {
     for (queue, name) in QUEUES.iter().enumerate() {
         let stats = rig.stats(name);
         let told = [stats.scheduled, stats.ready, stats.running, stats.kept, stats.dead, stats.cancelled];
-        let states = [State::Scheduled, State::Ready, State::Running, State::Completed, State::Dead, State::Cancelled];
-        assert_eq!(told, states.map(|state| model.count(queue, state)), "INV-9: {name}");
+        let expected =
+            [State::Scheduled, State::Ready, State::Running, State::Completed, State::Dead, State::Cancelled]
+                .map(|state| model.count(queue, state));
+        assert_eq!(told, expected, "INV-9: {name}");
         assert_eq!((stats.completed, stats.paused), (model.completed[queue], model.paused[queue]), "{name}");
     }
 }

@@ -243,16 +243,7 @@ pub(super) fn claim(jobs_max: usize) -> Claim {
 
 /// A reclaim of a session that had begun nothing.
 pub(super) fn reclaim() -> Reclaim {
-    Reclaim {
-        session: SESSION,
-        beat: None,
-        started: Vec::new(),
-        ended: Vec::new(),
-        power_cut: false,
-        busy: Vec::new(),
-        after: None,
-        limit: 1_000,
-    }
+    Reclaim::of_all(SESSION, None)
 }
 
 /// The ids that a claim got, in order.

@@ -82,6 +82,7 @@ const LOST: Then = Then::Refused(ErrorKind::LeaseLost);
 const INVALID: Then = Then::Refused(ErrorKind::Invalid);
 const NOT_FOUND: Then = Then::Refused(ErrorKind::NotFound);
 
+#[allow(clippy::match_same_arms, reason = "a table has a line for each state")]
 fn expected(from: From, event: Event) -> Then {
     use Event as E;
     use Then::{Becomes, Goes, Stays};

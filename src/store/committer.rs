@@ -334,9 +334,11 @@ impl Desk {
             written = written.map_err(|error| Error::unavailable(error.full_message()));
         }
         let Err(failure) = written else { return verdicts };
-        // Verdicts up to the first change that had something to write stand; those after it saw what was not written.
-        let first = verdicts.iter().position(|verdict| matches!(verdict, Ok(Applied { version: Some(_), .. })));
-        verdicts.truncate(first.unwrap_or(verdicts.len()));
+        // The group fails as one. Only what was decided before any change of it had rows to write is true all the same:
+        // a later conflict, lost lease or holder of a unique key may tell of rows that are not there.
+        let wrote = |verdict: &Result<Applied>| matches!(verdict, Ok(Applied { version: Some(_), .. }));
+        let sound = verdicts.iter().position(wrote).unwrap_or(verdicts.len());
+        verdicts.truncate(sound);
         verdicts.resize_with(changes.len(), || Err(failure.for_each_caller()));
         verdicts
     }
@@ -449,3 +451,8 @@ fn write_and_know(site: &Site, basis: &Basis, rows: &RowSet, (before, after): (V
         _ => Err(error),
     }
 }
+
+#[cfg(test)]
+mod recovery_tests;
+#[cfg(test)]
+mod tests;

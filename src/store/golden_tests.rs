@@ -1,6 +1,5 @@
 //! The bytes of each record and of each kind of key, as stores out there hold them. A test that fails here says that
-//! the format was changed: then a schema number is to be added (see `crate::codec`), and a line here, not to be
-//! replaced.
+//! the format was changed: then a schema number is to be added (see `crate::codec`), and a line here, not replaced.
 
 use crate::{
     clock::Timestamp,
@@ -27,7 +26,7 @@ const HUGE: [u8; 9] = [253, 0, 0, 0, 0, 0, 0, 0, 0x80];
 const LARGE: [u8; 9] = [253, 0, 0, 0, 0, 8, 0, 0, 0];
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    codec::hex(bytes)
 }
 
 fn unhex(text: &str) -> Vec<u8> {

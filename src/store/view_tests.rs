@@ -35,15 +35,12 @@ proptest! {
         let mut overlay = Overlay::new(latest.as_ref());
         let mut expected: Map = below;
         for (key, value) in writes {
-            match value {
-                Some(value) => {
-                    overlay.put(key.clone(), value.clone());
-                    expected.insert(key, value);
-                }
-                None => {
-                    overlay.remove(key.clone());
-                    expected.remove(&key);
-                }
+            if let Some(value) = value {
+                overlay.put(key.clone(), value.clone());
+                expected.insert(key, value);
+            } else {
+                overlay.remove(key.clone());
+                expected.remove(&key);
             }
         }
         let inside = |range: &Range| -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use casque::{ErrorKind, JobFilter, State, Store};
 
-use crate::{SOON, claim_one, dead, ids, job, kind, on_each_engine, refused};
+use crate::{Act, SOON, claim_one, complete, dead, ids, job, kind, on_each_engine, refused};
 
 #[test]
 fn job_that_is_not_held_is_cancelled_at_once() {
@@ -25,14 +25,15 @@ fn job_that_is_not_held_is_cancelled_at_once() {
 fn held_job_that_is_cancelled_is_ended_by_its_holder() {
     on_each_engine(|store| {
         let queue = store.queue("q");
-        let ends: [(&dyn Fn(&casque::Lease), Option<State>); 5] = [
-            (&|lease| lease.release().unwrap(), Some(State::Cancelled)),
-            (&|lease| lease.snooze(SOON).unwrap(), Some(State::Cancelled)),
-            (&|lease| lease.fail("no", Some(SOON)).unwrap(), Some(State::Cancelled)),
-            (&|lease| lease.fail("no", None).unwrap(), Some(State::Cancelled)),
-            (&|lease| lease.complete().unwrap(), None),
+        let ends: [Act<()>; 5] = [
+            ("release", &|lease| lease.release().unwrap()),
+            ("snooze", &|lease| lease.snooze(SOON).unwrap()),
+            ("fail", &|lease| lease.fail("no", Some(SOON)).unwrap()),
+            ("fail for good", &|lease| lease.fail("no", None).unwrap()),
+            ("complete", &|lease| lease.complete().unwrap()),
         ];
-        for (end, expected) in ends {
+        for (how, end) in ends {
+            let expected = (how != "complete").then_some(State::Cancelled);
             let id = queue.enqueue(job()).unwrap();
             let lease = claim_one(&queue);
             assert_eq!(store.cancel(id).unwrap(), State::Running);
@@ -41,7 +42,11 @@ fn held_job_that_is_cancelled_is_ended_by_its_holder() {
             lease.check().unwrap();
             end(&lease);
             let now = store.job(id).ok();
-            assert_eq!(now.as_ref().map(|job| (job.state, job.cancelling)), expected.map(|state| (state, false)));
+            assert_eq!(
+                now.as_ref().map(|job| (job.state, job.cancelling)),
+                expected.map(|state| (state, false)),
+                "{how}"
+            );
         }
     });
 }
@@ -111,7 +116,7 @@ fn requeue_moves_a_waiting_job_and_no_other() {
         refused(store, || store.requeue(ended.id), ErrorKind::Invalid, &["dead", "retry"]);
         // What was requeued is found, listed and settled as before.
         assert_eq!(store.job(first).unwrap().state, State::Running);
-        leases.iter().for_each(|lease| lease.complete().unwrap());
+        complete(&leases);
     });
 }
 

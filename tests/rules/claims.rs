@@ -12,7 +12,7 @@ use std::{
 
 use casque::{ErrorKind, JobId, JobRequest, Policy, State, Subject};
 
-use crate::{LABEL, SOON, claim_one, ids, job, kind, on_each_engine};
+use crate::{LABEL, SOON, claim_one, complete, ids, job, kind, on_each_engine};
 
 const NOW: Duration = Duration::ZERO;
 
@@ -230,7 +230,7 @@ fn requeued_job_goes_behind_what_was_appended_before_and_release_puts_it_in_fron
             };
             let claimed = queue.claim(10, NOW).unwrap();
             assert_eq!(ids(&claimed), if requeue_first { [b, a, c] } else { [b, c, a] });
-            claimed.iter().for_each(|lease| lease.complete().unwrap());
+            complete(&claimed);
         }
         let [a, b] = queue.enqueue_batch([job(), job()]).unwrap()[..] else { panic!("two jobs") };
         let held = claim_one(&queue);
@@ -253,7 +253,7 @@ fn requeue_beside_an_append_never_leaves_the_job_in_front() {
             });
             let claimed = queue.claim(10, NOW).unwrap();
             assert!([[b, c, a], [b, a, c]].contains(&ids(&claimed).try_into().unwrap()));
-            claimed.iter().for_each(|lease| lease.complete().unwrap());
+            complete(&claimed);
         }
     });
 }
@@ -365,17 +365,15 @@ fn token_is_the_version_of_the_claim_and_never_comes_back() {
 fn lease_that_is_dropped_unsettled_gives_its_job_back_uncharged() {
     on_each_engine(|store| {
         let queue = store.queue("q");
-        let [first, second] = queue.enqueue_batch([job(), job()]).unwrap()[..] else { panic!("two jobs") };
+        let id = queue.enqueue(job()).unwrap();
         let lease = claim_one(&queue);
-        assert_eq!(lease.id(), first);
         let copy = lease.clone();
         drop(lease);
         copy.check().unwrap();
+        copy.start().unwrap();
         drop(copy);
-        // The next change of this process comes after the one that gives it back.
-        store.put("next", &()).unwrap();
-        let leases = queue.claim(5, NOW).unwrap();
-        assert_eq!((ids(&leases), leases[0].attempt()), (vec![first, second], 1));
+        let again = queue.claim(1, SOON).unwrap();
+        assert_eq!((ids(&again), again[0].attempt()), (vec![id], 1));
     });
 }
 
@@ -383,19 +381,19 @@ fn lease_that_is_dropped_unsettled_gives_its_job_back_uncharged() {
 fn answer_to_a_claim_stays_below_eight_mebibytes() {
     on_each_engine(|store| {
         let queue = store.queue("q");
-        let mebibyte = vec![7u8; (1 << 20) - 16];
+        let mebibyte = "x".repeat((1 << 20) - 16);
         for _ in 0..15 {
             queue.enqueue(JobRequest::new("task", &mebibyte)).unwrap();
         }
         store.configure("payload-max", 4 << 20).unwrap();
-        let large = vec![7u8; (4 << 20) - 16];
+        let large = "x".repeat((4 << 20) - 16);
         for _ in 0..5 {
             queue.enqueue(JobRequest::new("task", &large)).unwrap();
         }
         let bytes: Vec<usize> = std::iter::from_fn(|| {
             let leases = queue.claim(1_000, NOW).unwrap();
             let bytes = leases.iter().map(|lease| lease.payload().as_bytes().len()).sum();
-            leases.iter().for_each(|lease| lease.complete().unwrap());
+            complete(&leases);
             (!leases.is_empty()).then_some(bytes)
         })
         .collect();

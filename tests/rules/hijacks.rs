@@ -155,7 +155,7 @@ fn strict_commit_passes_by_enqueues_and_settlements() {
         let mut view = snapshot.queue("q");
         let shifted = view.shift().unwrap().unwrap().id;
         queue.enqueue(job()).unwrap();
-        held.fail("no", Some(Duration::from_secs(60))).unwrap();
+        held.fail("no", Some(Duration::from_mins(1))).unwrap();
         assert_eq!(ids(&view.commit(Policy::Strict).unwrap()), [shifted]);
     });
 }

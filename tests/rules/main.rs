@@ -48,6 +48,15 @@ fn ids(leases: &[Lease]) -> Vec<casque::JobId> {
     leases.iter().map(Lease::id).collect()
 }
 
+fn complete(leases: &[Lease]) {
+    for lease in leases {
+        lease.complete().unwrap();
+    }
+}
+
+/// What a test does with a lease, and what it calls that.
+type Act<'a, T> = (&'a str, &'a dyn Fn(&Lease) -> T);
+
 fn state(store: &Store, lease: &Lease) -> State {
     store.job(lease.id()).unwrap().state
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use casque::{Error, ErrorKind, Result, Store, Subject, Transaction};
+use casque::{ErrorKind, Result, Store, Subject, Transaction};
 
 use crate::{LABEL, SOON, job, kind, on_each_engine};
 
@@ -136,7 +136,7 @@ fn counters_add_without_conflict() {
         assert_eq!((runs, store.get::<i64>("hits").unwrap()), (1, Some(7)));
         thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..25).for_each(|_| drop(store.add("hits", 1).unwrap())));
+                scope.spawn(|| (0..25).try_for_each(|_| store.add("hits", 1).map(|_| ())).unwrap());
             }
         });
         assert_eq!(store.get::<u64>("hits").unwrap(), Some(107));
@@ -193,14 +193,15 @@ fn transaction_that_always_loses_ends_in_a_conflict_that_tells_all() {
 /// The conflict of a transaction that loses each time to what `rival` does.
 fn lost(
     store: &Store,
-    read: impl Fn(&mut Transaction) -> Result<()>,
+    read: impl Fn(&mut Transaction, u32) -> Result<()>,
     rival: impl Fn(u32) -> Result<()>,
 ) -> casque::Conflict {
     let runs = AtomicU32::new(0);
     let error = store
         .transaction(|tx| {
-            read(tx)?;
-            rival(runs.fetch_add(1, Ordering::SeqCst))?;
+            let run = runs.fetch_add(1, Ordering::SeqCst);
+            read(tx, run)?;
+            rival(run)?;
             tx.put("other", &1u32)
         })
         .unwrap_err();
@@ -208,65 +209,36 @@ fn lost(
 }
 
 #[test]
-fn conflicts_on_absence_removal_and_ranges_say_so() {
+fn conflict_on_a_key_that_was_absent_or_is_gone_says_so() {
     on_each_engine(|store| {
         let absent = lost(
             store,
-            |tx| tx.get::<u32>("new").map(|_| ()),
-            |run| if run % 2 == 1 { store.put("new", &1u32).map(|_| ()) } else { store.put("new", &2u32).map(|_| ()) },
+            |tx, run| tx.get::<u32>(&format!("new-{run}")).map(|_| ()),
+            |run| store.put(&format!("new-{run}"), &1u32).map(|_| ()),
         );
-        assert_eq!(absent.subject, Subject::Key("new".into()));
+        assert!(matches!(&absent.subject, Subject::Key(key) if key.starts_with("new-")), "{absent}");
+        assert_eq!((absent.read, absent.found, absent.by.is_some()), (None, Some(store.version().unwrap()), true));
+        assert!(absent.to_string().contains("read as absent"), "{absent}");
 
-        let mut runs = 0;
-        let error = store
-            .transaction(|tx| {
-                runs += 1;
-                let key = format!("fresh-{runs}");
-                assert_eq!(tx.get::<u32>(&key)?, None);
-                store.put(&key, &1u32)?;
-                tx.put("other", &1u32)
-            })
-            .unwrap_err();
-        let conflict = error.conflict().unwrap();
-        assert_eq!((conflict.read, conflict.found.is_some()), (None, true), "{conflict}");
-        assert!(error.to_string().contains("read as absent"), "{error}");
-
-        let mut read = None;
-        let error = store
-            .transaction(|tx| {
-                store.put("going", &1u32)?;
-                Err::<(), Error>(Error::abort(tx.version().to_string()))
-            })
-            .unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Aborted);
-        for _ in 0..1 {
-            let error = store
-                .transaction(|tx| {
-                    if tx.get::<u32>("going")?.is_none() {
-                        store.put("going", &1u32)?;
-                        return Err(Error::abort("put it back"));
-                    }
-                    read = Some(tx.version());
-                    store.remove("going")?;
-                    tx.put("other", &1u32)
-                })
-                .unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Aborted, "the removal was a conflict, and the second run saw it");
-        }
-
-        let phantom = lost(
+        let gone = lost(
             store,
-            |tx| tx.list::<u32>("range/").map(|_| ()),
-            |run| store.put(&format!("range/{run}"), &1u32).map(|_| ()),
+            |tx, run| tx.get::<u32>(&format!("new-{run}")).map(|_| ()),
+            |run| store.remove(&format!("new-{run}")).map(|_| ()),
         );
+        assert_eq!((gone.read.is_some(), gone.found, gone.by.clone()), (true, None, None));
+        assert!(gone.to_string().contains("found gone"), "{gone}");
+    });
+}
+
+#[test]
+fn conflict_on_a_listing_names_the_key_that_came_or_the_listing() {
+    on_each_engine(|store| {
+        let list = |tx: &mut Transaction, _| tx.list::<u32>("range/").map(|_| ());
+        let phantom = lost(store, list, |run| store.put(&format!("range/{run}"), &1u32).map(|_| ()));
         assert!(matches!(&phantom.subject, Subject::Key(key) if key.starts_with("range/")), "{phantom}");
         assert_eq!(phantom.by.unwrap().label, LABEL);
-        let removal = lost(
-            store,
-            |tx| tx.list::<u32>("range/").map(|_| ()),
-            |run| store.remove(&format!("range/{run}")).map(|_| ()),
-        );
-        assert_eq!((removal.subject.clone(), removal.by.clone()), (Subject::Range("range/".into()), None));
+        let removal = lost(store, list, |run| store.remove(&format!("range/{run}")).map(|_| ()));
+        assert_eq!((removal.subject, removal.by), (Subject::Range("range/".into()), None));
     });
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use casque::{ErrorKind, JobId, Lease, Result, State, Store};
 
-use crate::{SOON, claim_one, job, kind, on_each_engine, state};
+use crate::{Act, SOON, claim_one, job, kind, on_each_engine, state};
 
 #[test]
 fn completed_job_is_gone_unless_it_has_a_result_or_asks_to_be_kept() {
@@ -39,7 +39,7 @@ fn lease_that_was_lost_can_do_nothing_more() {
         owner.progress(0.25, "the owner's").unwrap();
         let before = store.job(id).unwrap();
 
-        let calls: [(&str, &dyn Fn(&Lease) -> Result<()>); 8] = [
+        let calls: [Act<Result<()>>; 8] = [
             ("complete", &Lease::complete),
             ("complete with a result", &|lease| lease.complete_with(&1)),
             ("complete in a transaction", &|lease| lease.complete_in(|tx| tx.put("done", &()))),

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Barrier, thread, time::Duration};
 
 use casque::{ErrorKind, State};
 
-use crate::{claim_one, dead, job, kind, on_each_engine};
+use crate::{Act, claim_one, dead, job, kind, on_each_engine};
 
 #[test]
 fn many_threads_that_enqueue_one_unique_key_at_once_get_one_job() {
@@ -34,14 +34,14 @@ fn many_threads_that_enqueue_one_unique_key_at_once_get_one_job() {
 fn unique_key_is_held_through_every_state_before_the_end() {
     on_each_engine(|store| {
         let queue = store.queue("q");
-        let id = queue.enqueue(job().unique("key").delay(Duration::from_secs(60))).unwrap();
+        let id = queue.enqueue(job().unique("key").delay(Duration::from_mins(1))).unwrap();
         let again = || queue.enqueue(job().unique("key")).unwrap();
         assert_eq!(again(), id, "scheduled");
         store.retry(id).unwrap();
         assert_eq!(again(), id, "ready");
         let lease = claim_one(&queue);
         assert_eq!(again(), id, "running");
-        lease.fail("no", Some(Duration::from_secs(60))).unwrap();
+        lease.fail("no", Some(Duration::from_mins(1))).unwrap();
         assert_eq!(again(), id, "scheduled again");
         assert_eq!(store.jobs(&casque::JobFilter::new(), 10).unwrap().len(), 1);
     });
@@ -52,7 +52,7 @@ fn no_unique_key_outlives_its_job() {
     on_each_engine(|store| {
         let queue = store.queue("q");
         let unique = || job().unique("key");
-        let ends: [(&str, &dyn Fn(&casque::Lease)); 5] = [
+        let ends: [Act<()>; 5] = [
             ("completed", &|lease| lease.complete().unwrap()),
             ("completed with a result", &|lease| lease.complete_with(&1).unwrap()),
             ("dead", &|lease| lease.fail("no", None).unwrap()),

@@ -195,7 +195,7 @@ fn handlers_end_as_they_say() {
                 match how.as_str() {
                     "failed" => Err(TaskError::failed("no")),
                     "fatal" => Err(TaskError::fatal("never")),
-                    "snooze" => Err(TaskError::Snooze(Duration::from_secs(600))),
+                    "snooze" => Err(TaskError::Snooze(Duration::from_mins(10))),
                     "cancel" => Err(TaskError::Cancel),
                     _ => panic!("{how}"),
                 }

@@ -1,3 +1,5 @@
+//! What a writer that died in mid-commit left behind, and the next group.
+
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
