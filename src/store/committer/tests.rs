@@ -50,7 +50,10 @@ impl Engine for Arc<Failing> {
 fn desk() -> (Desk, Arc<Failing>) {
     let engine = Arc::new(Failing::default());
     let site = Arc::new(Site::in_memory(Box::new(engine.clone())));
-    (Desk { site, hook: None, turn: Mutex::new(()), last_group: AtomicUsize::new(0) }, engine)
+    (
+        Desk { site, hook: None, turn: Mutex::new(()), last_group: AtomicUsize::new(0), queued: AtomicUsize::new(0) },
+        engine,
+    )
 }
 
 fn change(number: u64, guards: Vec<crate::store::change::Guard>, intent: Intent) -> Change {
