@@ -528,7 +528,7 @@ mod rules {
     fn owned_words_are_found_elsewhere() {
         let text = "use redb::Database;\nuse crate::engine::redb::File;\nlet now = Instant::now();\n// bincode\n";
         assert_eq!(lines(owned_words, "src/store/mod.rs", text), [3, 1]);
-        assert_eq!(lines(owned_words, "src/engine/redb.rs", "use redb::Database;\nuse bincode::config;"), [2]);
+        assert_eq!(lines(owned_words, "src/engine/redb/mod.rs", "use redb::Database;\nuse bincode::config;"), [2]);
         assert_eq!(lines(owned_words, "tests/rig.rs", text), [0; 0]);
     }
 

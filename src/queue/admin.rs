@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// How many empty lanes keep their rows.
-const EMPTY_LANES_KEPT: usize = 64;
+pub(crate) const EMPTY_LANES_KEPT: usize = 16;
 
 /// One act of administration, as it travels in a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -338,6 +338,12 @@ impl Lease {
         self.note_settled();
     }
 
+    /// P5: leaves the job to its child process. It is not charged: once the child has ended, it goes back as not begun.
+    pub(crate) fn leave_to_child(&self) {
+        self.abandon();
+        self.forget_run();
+    }
+
     pub(crate) fn held_job(&self) -> HeldJob {
         HeldJob { job: self.id(), session: self.held.session.id, token: self.token() }
     }
@@ -345,6 +351,10 @@ impl Lease {
     fn note_settled(&self) {
         self.held.is_settled.store(true, Ordering::Release);
         self.held.session.let_go(self.id(), self.token());
+        self.forget_run();
+    }
+
+    fn forget_run(&self) {
         if let Some(note) = self.run().note.take()
             && let Err(error) = note.clear()
         {

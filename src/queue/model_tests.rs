@@ -389,6 +389,8 @@ fn reclaim(rig: &mut Rig, model: &mut Model, session: usize, (started, ended): (
         }
         if has_ended {
             notes.ended.push((job.id, job.token));
+        }
+        if has_ended && !power_cut {
             job.complete(false, now);
             model.completed[job.queue] += 1;
             continue;

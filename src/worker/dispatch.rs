@@ -241,8 +241,9 @@ impl Dispatch {
         // child.
         let site = &self.store.inner.site;
         let is_busy = |lease: &Lease| site.is_child_busy(&lease.held_job());
-        let idle = self.out.drain().filter(|(_, lease)| !is_busy(lease));
-        let tickets: Vec<_> = idle.map(|(_, lease)| (lease.give_up(), lease)).collect();
+        let (busy, idle): (Vec<Lease>, Vec<Lease>) = self.out.drain().map(|(_, lease)| lease).partition(is_busy);
+        busy.iter().for_each(Lease::leave_to_child);
+        let tickets: Vec<_> = idle.into_iter().map(|lease| (lease.give_up(), lease)).collect();
         for (ticket, lease) in tickets {
             match ticket.and_then(|ticket| lease.settled(ticket)) {
                 Ok(settled) => {
