@@ -5,6 +5,7 @@ use std::{
     path::PathBuf,
     process::{Command, Output},
     sync::Once,
+    thread,
 };
 
 /// Cargo builds the examples along with the tests, into the folder beside theirs; but not where it was asked for this
@@ -67,7 +68,7 @@ fn exactly_once_counts_exactly() {
 }
 
 #[test]
-fn worker_runs_what_producer_enqueued_and_inspect_shows_it() {
+fn three_workers_run_what_producer_enqueued_and_inspect_shows_it() {
     let folder = tempfile::tempdir().expect("a folder for the store");
     let store = folder.path().join("demo.redb");
     let run = |name: &str, options: &[&str]| {
@@ -78,7 +79,11 @@ fn worker_runs_what_producer_enqueued_and_inspect_shows_it() {
     assert!(run("producer", &[]).contains("20 jobs are ready"));
     let before = run("inspect", &[]);
     assert!(before.contains("queue default: 0 scheduled, 20 ready, 0 running"), "{before}");
-    assert!(run("worker", &["--drain"]).contains("20 jobs run, 0 hijacks"));
+    let told: Vec<String> = thread::scope(|scope| {
+        let workers = [(); 3].map(|()| scope.spawn(|| run("worker", &["--strict", "--drain"])));
+        workers.into_iter().map(|worker| worker.join().expect("the worker ends well")).collect()
+    });
+    assert_eq!(told.iter().map(|text| number_before(text, " jobs run")).sum::<u64>(), 20, "{told:?}");
     let after = run("inspect", &[]);
     assert!(after.contains("0 ready, 0 running, 0 dead; 20 ever completed"), "{after}");
 }

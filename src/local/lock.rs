@@ -252,8 +252,12 @@ impl Drop for WriterGuard<'_> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        guarded(&self.lock.line).serving += 1;
-        self.lock.moved.notify_all();
+        let mut line = guarded(&self.lock.line);
+        line.serving += 1;
+        // To notify is a call of the system, also where nobody waits.
+        if line.serving != line.next {
+            self.lock.moved.notify_all();
+        }
     }
 }
 
