@@ -92,7 +92,8 @@ fn view_that_lost_its_job_gets_the_next_one_in_the_same_commit() {
         let first = one.commit(Policy::Rebase).unwrap();
         assert_eq!(ids(&first), jobs[..1]);
         let before = store.version().unwrap();
-        assert_eq!(ids(&two.commit(Policy::Rebase).unwrap()), jobs[1..2]);
+        let second = two.commit(Policy::Rebase).unwrap();
+        assert_eq!(ids(&second), jobs[1..2]);
         assert_eq!(store.version().unwrap().0, before.0 + 1, "no second round");
         assert_eq!(queue.stats().unwrap().hijacks, 1);
     });
