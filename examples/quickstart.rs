@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use casque::{Event, JobId, JobRequest, Policy, Registry, Store, Subject, Worker};
+use casque::{Event, JobId, JobRequest, Policy, Registry, Store, Worker, types::Subject};
 
 const JOBS: u32 = 20;
 const WORKERS: usize = 3;

@@ -82,7 +82,7 @@ pub(crate) fn monotonic() -> Instant {
 
 /// The point of this process's clock that lies so far ahead; ten years where that is more.
 pub(crate) fn deadline_after(wait: Duration) -> Instant {
-    monotonic() + wait.min(Duration::from_secs(10 * 365 * 24 * 3600))
+    monotonic() + wait.min(Duration::from_hours(10 * 365 * 24))
 }
 
 /// Blocks this thread for so long.

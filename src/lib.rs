@@ -55,30 +55,46 @@ mod sessions;
 #[cfg(feature = "cli")]
 pub mod cli;
 
-#[doc(hidden)]
-pub use engine::redb::{StorageHook, StorageOperation};
-#[doc(hidden)]
-pub use store::committer::Step;
-
-pub use check::Finding;
 pub use clock::Timestamp;
-pub use codec::{Codec, Payload};
+pub use codec::Payload;
 pub use error::{Error, ErrorKind, Result};
-pub use queue::{
-    IntoJob, JobFilter, JobInfo, JobRequest, Lease, Policy, Queue, QueueStats, QueueView,
-    claim::Hijack,
-    id::{JobId, SessionId, Token},
-    state::State,
-};
-pub use sessions::SessionInfo;
+pub use queue::{JobFilter, JobInfo, JobRequest, Lease, Policy, Queue, QueueView, id::JobId, state::State};
 pub use store::{
     Store,
-    conflict::{Conflict, Subject, Version, Writer},
+    conflict::{Conflict, Version},
     open::StoreOptions,
     snapshot::{Object, Snapshot},
     transaction::Transaction,
 };
-#[cfg(feature = "exec")]
-pub use task::exec::{Exec, ExecOutput};
 pub use task::{Job, Registry, Task, TaskError};
 pub use worker::{Event, Report, StopHandle, Worker};
+
+/// What the types above are made of, give and take; few programs need to name them.
+pub mod types {
+    #[cfg(feature = "exec")]
+    pub use crate::task::exec::{Exec, ExecOutput};
+    pub use crate::{
+        check::Finding,
+        codec::Codec,
+        queue::{
+            IntoJob, JobError, QueueStats,
+            claim::Hijack,
+            id::{SessionId, Token},
+        },
+        sessions::SessionInfo,
+        store::{
+            conflict::{Subject, Writer},
+            settings::{SETTINGS, SettingInfo, Unit},
+        },
+        task::Registered,
+    };
+}
+
+/// Where tests hold, kill or fail a process from outside; no part of the interface.
+#[doc(hidden)]
+pub mod hooks {
+    pub use crate::{
+        engine::redb::{StorageHook, StorageOperation},
+        store::committer::Step,
+    };
+}

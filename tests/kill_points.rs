@@ -19,8 +19,8 @@ use std::{
 };
 
 use casque::{
-    Event, JobFilter, JobInfo, JobRequest, Registry, State, Step, StorageHook, StorageOperation, Store, StoreOptions,
-    Worker,
+    Event, JobFilter, JobInfo, JobRequest, Registry, State, Store, StoreOptions, Worker,
+    hooks::{Step, StorageHook, StorageOperation},
 };
 use processes::{
     Observer, Scene, argument, assert_sound, await_line, die, number_or, observer_here, path_here, play, say, until,

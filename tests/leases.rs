@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use casque::{Job, JobFilter, JobId, JobRequest, Registry, State, Step, Store, StoreOptions, TaskError, Worker};
+use casque::{Job, JobFilter, JobId, JobRequest, Registry, State, Store, StoreOptions, TaskError, Worker, hooks::Step};
 use processes::{
     Actor, Scene, argument, assert_sound, await_line, die, number_or, observer_here, path_here, play, say, say_event,
     until,

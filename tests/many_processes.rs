@@ -15,7 +15,10 @@ use std::{
     time::Duration,
 };
 
-use casque::{ErrorKind, JobRequest, Registry, Step, StorageHook, StorageOperation, Store, StoreOptions, Worker};
+use casque::{
+    ErrorKind, JobRequest, Registry, Store, StoreOptions, Worker,
+    hooks::{Step, StorageHook, StorageOperation},
+};
 use processes::{
     Actor, DEADLINE, Observer, Scene, argument, assert_sound, await_line, freeze, number_or, observer_here, path_here,
     play, say, store_here, until,

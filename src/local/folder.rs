@@ -41,23 +41,6 @@ impl Folder {
         }
     }
 
-    /// Makes the names in this folder, and its own name beside the store, survive a power cut. Locks, sessions and
-    /// wakes need not; a log does, before the store may say that there is one.
-    pub(crate) fn sync(&self) -> Result<()> {
-        for path in [Some(self.path.as_path()), self.path.parent()].into_iter().flatten() {
-            // Only unix lets a folder be opened and synced; elsewhere its names are durable with the file.
-            #[cfg(unix)]
-            std::fs::File::open(path).and_then(|file| file.sync_all()).map_err(|cause| refused("sync", path, cause))?;
-            #[cfg(not(unix))]
-            let _ = path;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     pub(crate) fn lock(&self) -> PathBuf {
         self.path.join("lock")
     }
@@ -72,14 +55,6 @@ impl Folder {
 
     pub(crate) fn wakes(&self) -> PathBuf {
         self.path.join("wakes")
-    }
-
-    pub(crate) fn log(&self) -> PathBuf {
-        self.path.join("log")
-    }
-
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.path.join("sock")
     }
 
     pub(crate) fn sessions(&self) -> PathBuf {

@@ -118,11 +118,6 @@ impl WriterLock {
         self.taken(turn, purpose).map(Some)
     }
 
-    /// What the last holder noted: true only while the lock is held. Never waits.
-    pub(crate) fn holder(&self) -> Option<Holder> {
-        holder::parse(&self.note()).1
-    }
-
     fn taken<'a>(&'a self, turn: Turn<'a>, purpose: &str) -> Result<WriterGuard<'a>> {
         let take = holder::parse(&self.note()).0.wrapping_add(1);
         let guard = WriterGuard { lock: self, take, _turn: turn };

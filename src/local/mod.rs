@@ -23,7 +23,6 @@ mod wakes;
 #[cfg(test)]
 mod tests;
 
-#[allow(unused_imports)] // while the parts are being put together
 pub(crate) use self::{
     boot::boot_id,
     folder::Folder,

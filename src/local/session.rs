@@ -25,7 +25,6 @@ use crate::{
 /// then removed by whoever holds the writer's lock.
 #[derive(Debug)]
 pub(crate) struct SessionFile {
-    id: SessionId,
     path: PathBuf,
     file: File,
     // Held while writing, so that a slower thread can't put an older beat over a newer one.
@@ -58,11 +57,7 @@ impl SessionFile {
             started_ms: Timestamp::now().as_millis(),
         };
         let file = files::create_locked(&path, &header.encode())?;
-        Ok(Self { id, path, file, beat: Mutex::default(), slots: Mutex::default() })
-    }
-
-    pub(crate) fn id(&self) -> SessionId {
-        self.id
+        Ok(Self { path, file, beat: Mutex::default(), slots: Mutex::default() })
     }
 
     /// Shows that this process still runs.

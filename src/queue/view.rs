@@ -39,9 +39,10 @@ pub struct QueueView<'a> {
     tasks: Tasks,
     head: Option<HeadRecord>,
     shifted: Vec<JobRecord>,
-    /// Jobs read and not shifted yet, and whether there are no more.
+    /// Jobs read and not shifted yet.
     ahead: VecDeque<JobRecord>,
-    is_read: bool,
+    /// How many to read next; 0 where there are no more.
+    read_next: usize,
     idle: bool,
     conflicts: u64,
     suspects_wait: bool,
@@ -57,7 +58,7 @@ impl<'a> QueueView<'a> {
             head: None,
             shifted: Vec::new(),
             ahead: VecDeque::new(),
-            is_read: false,
+            read_next: 1,
             idle: snapshot.inner().is_idle(),
             conflicts: 0,
             suspects_wait: false,
@@ -101,7 +102,7 @@ impl<'a> QueueView<'a> {
         if self.head()?.paused || self.shifted.iter().any(|job| job.suspect) {
             return Ok(None);
         }
-        if self.ahead.is_empty() && !self.is_read {
+        if self.ahead.is_empty() && self.read_next > 0 {
             self.read_ahead()?;
         }
         let Some(job) = self.ahead.pop_front() else { return Ok(None) };
@@ -113,7 +114,7 @@ impl<'a> QueueView<'a> {
     /// Reads more jobs than are asked for, so that many shifts don't read the same rows again and again.
     fn read_ahead(&mut self) -> Result<()> {
         let read = self.shifted.len();
-        let jobs_max = 2 * read + 1;
+        let jobs_max = read + self.read_next;
         let wanted = Wanted { tasks: self.tasks.clone(), jobs_max, idle: self.idle && read == 0 };
         let selection = self.snapshot.read_exactly(|rows| {
             let mut selection = Selection::default();
@@ -121,7 +122,7 @@ impl<'a> QueueView<'a> {
             Ok(selection)
         })?;
         self.suspects_wait |= selection.suspects_wait;
-        self.is_read = selection.jobs.len() < jobs_max;
+        self.read_next = if selection.jobs.len() < jobs_max { 0 } else { jobs_max };
         self.ahead = selection.jobs.into_iter().skip(read).collect();
         Ok(())
     }

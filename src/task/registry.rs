@@ -218,14 +218,12 @@ impl<A> Registered<'_, A> {
     }
 
     /// The present version of the arguments (1 where nothing is said), and how to read those of older ones.
-    #[must_use]
     pub fn version(self, version: u32, upgrade: impl Fn(u32, &Payload) -> Result<A> + Send + Sync + 'static) -> Self {
         self.upgrades.set(version, Arc::new(upgrade));
         self.change(|entry| entry.version = version)
     }
 
     /// How long to wait before the next attempt, after so many failed ones.
-    #[must_use]
     pub fn backoff(self, backoff: impl Fn(u32) -> Duration + Send + Sync + 'static) -> Self {
         self.change(|entry| entry.backoff = Arc::new(backoff))
     }

@@ -6,11 +6,11 @@ use crate::{
     error::{Error, Result},
     queue::{
         Lease, Policy,
-        claim::CLAIM_JOBS_MAX,
+        claim::{CLAIM_JOBS_MAX, Claim},
         select::{Tasks, Wanted},
     },
     random,
-    store::Store,
+    store::{Store, change::Intent},
     worker::{
         Setup,
         event::{Event, tell},
@@ -114,6 +114,22 @@ impl Claimer {
             }
         }
         Ok(Batch::default())
+    }
+
+    /// C2: counts the conflicts that no claim has carried yet, when the worker leaves.
+    pub(crate) fn count_conflicts(&mut self) -> Result<()> {
+        for (queue, conflicts) in std::mem::take(&mut self.conflicts) {
+            let claim = Claim {
+                session: self.store.inner.session()?.id,
+                queues: vec![queue],
+                wanted: Wanted { tasks: self.tasks.clone(), jobs_max: 1, idle: false },
+                candidates: Vec::new(),
+                fill: false,
+                conflicts,
+            };
+            self.store.inner.perform(Intent::Claim(claim))?;
+        }
+        Ok(())
     }
 
     fn conflicts_of(&self, queue: &str) -> u64 {

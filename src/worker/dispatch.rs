@@ -11,7 +11,6 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use crate::{
     clock::{monotonic, sleep},
     error::{ErrorKind, Result},
-    local,
     queue::{
         Lease,
         id::{JobId, Token},
@@ -88,6 +87,9 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
     };
     let worked = dispatch.work();
     let gave_up = dispatch.wind_down();
+    if let Err(error) = dispatch.claimer.count_conflicts() {
+        tell(&setup.listeners, &Event::Trouble { doing: "count hijacks", message: error.full_message() });
+    }
     drop(maintenance);
     let (hijacks, completed) = (dispatch.hijacks, dispatch.completed_in_transaction);
     drop(dispatch);

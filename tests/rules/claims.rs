@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use casque::{ErrorKind, JobId, JobRequest, Policy, State, Subject};
+use casque::{ErrorKind, JobId, JobRequest, Policy, State, types::Subject};
 
 use crate::{LABEL, SOON, claim_one, complete, ids, job, kind, on_each_engine};
 

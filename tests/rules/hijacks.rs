@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use casque::{Event, JobId, Policy, Registry, State, Store, Subject, Worker};
+use casque::{Event, JobId, Policy, Registry, State, Store, Worker, types::Subject};
 
 use crate::{LABEL, claim_one, ids, job, on_each_engine};
 

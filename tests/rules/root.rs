@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use casque::{ErrorKind, Result, Store, Subject, Transaction};
+use casque::{ErrorKind, Result, Store, Transaction, types::Subject};
 
 use crate::{LABEL, SOON, job, kind, on_each_engine};
 
