@@ -13,7 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use casque::{StorageHook, StorageOperation, Store, StoreOptions};
+use casque::{
+    Store, StoreOptions,
+    hooks::{StorageHook, StorageOperation},
+};
 use serde_json::{Value, json};
 
 /// What was asked for on the command line, after `cargo bench --bench NAME --`.

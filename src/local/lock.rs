@@ -15,7 +15,7 @@ use std::{
 use super::{
     files::{self, refused},
     folder::Folder,
-    holder::{self, Holder, NOTE_BYTES},
+    holder::{self, NOTE_BYTES},
 };
 use crate::{
     clock,

@@ -26,7 +26,7 @@ mod tests;
 pub(crate) use self::{
     boot::boot_id,
     folder::Folder,
-    holder::{Holder, holder, is_stopped},
+    holder::{holder, is_stopped},
     lock::{WriterGuard, WriterLock},
     network::network_file_system,
     observe::{Seen, look, remove, remove_leftovers, sessions},

@@ -212,23 +212,27 @@ impl<A> Registered<'_, A> {
     ///
     /// # Errors
     /// `Invalid` for an id that is taken.
-    pub fn alias(self, alias: &str) -> Result<Self> {
+    pub fn alias(&mut self, alias: &str) -> Result<&mut Self> {
         self.registry.insert_alias(alias, &self.id)?;
         Ok(self)
     }
 
     /// The present version of the arguments (1 where nothing is said), and how to read those of older ones.
-    pub fn version(self, version: u32, upgrade: impl Fn(u32, &Payload) -> Result<A> + Send + Sync + 'static) -> Self {
+    pub fn version(
+        &mut self,
+        version: u32,
+        upgrade: impl Fn(u32, &Payload) -> Result<A> + Send + Sync + 'static,
+    ) -> &mut Self {
         self.upgrades.set(version, Arc::new(upgrade));
         self.change(|entry| entry.version = version)
     }
 
     /// How long to wait before the next attempt, after so many failed ones.
-    pub fn backoff(self, backoff: impl Fn(u32) -> Duration + Send + Sync + 'static) -> Self {
+    pub fn backoff(&mut self, backoff: impl Fn(u32) -> Duration + Send + Sync + 'static) -> &mut Self {
         self.change(|entry| entry.backoff = Arc::new(backoff))
     }
 
-    fn change(self, change: impl FnOnce(&mut Entry)) -> Self {
+    fn change(&mut self, change: impl FnOnce(&mut Entry)) -> &mut Self {
         if let Some(entry) = self.registry.tasks.get_mut(&self.id) {
             change(entry);
         }
