@@ -6,7 +6,7 @@ use cli_support::{Cli, until};
 use serde_json::json;
 
 /// Notes its begin, waits for the file `go`, notes its end.
-const WAITS: &str = "echo begin >> log; until [ -e go ]; do sleep 0.02; done; echo end >> log";
+const WAITS: &str = "echo begin >> log; until [ -e go ] || [ ! -e \"$PWD\" ]; do sleep 0.02; done; echo end >> log";
 
 fn log(cli: &Cli) -> Vec<String> {
     std::fs::read_to_string(cli.path("log")).unwrap_or_default().lines().map(str::to_owned).collect()
@@ -58,7 +58,7 @@ fn only_the_end_of_much_output_is_kept_and_the_child_never_blocks() {
 #[test]
 fn what_outlives_the_command_does_not_hold_up_its_result() {
     let cli = Cli::new();
-    let id = cli.id(&["exec", "--", "sh", "-c", "(until [ -e go ]; do sleep 0.02; done) & echo hi"]);
+    let id = cli.id(&["exec", "--", "sh", "-c", "(until [ -e go ] || [ ! -e \"$PWD\" ]; do sleep 0.02; done) & echo hi"]);
     cli.run(&["work", "--drain", "--allow-exec"]).succeeds();
     assert_eq!(cli.one(&["show", &id])["result"]["stdout"], "hi\n");
     cli.write("go", "");
