@@ -6,7 +6,8 @@ use std::collections::HashSet;
 
 use casque::{JobRequest, Registry, Worker};
 use processes::{
-    Actor, Observer, Scene, assert_sound, await_line, number_or, observer_here, path_here, play, say, store_here, until,
+    Actor, Observer, Scene, assert_sound, await_line, finish_all, number_or, observer_here, path_here, play, say,
+    store_here, tell_all, until,
 };
 
 const PRODUCERS: usize = 8;
@@ -62,13 +63,13 @@ fn each_of_20_000_jobs_runs_exactly_once() {
     let mut workers: Vec<Actor> = (0..WORKERS).map(|_| scene.actor("worker", &[])).collect();
     let producers: Vec<Actor> =
         (0..PRODUCERS).map(|number| scene.actor("producer", &[("number", &number.to_string())])).collect();
-    producers.into_iter().for_each(|producer| assert_eq!(producer.finish(), [""; 0]));
+    finish_all(producers);
     let stats = || store.queue("default").stats().unwrap();
     let all_done = || (stats().completed == JOBS as u64).then_some(());
     until("all jobs to complete", all_done);
 
     let (mut completed, mut hijacks) = (0, 0);
-    workers.iter_mut().for_each(|worker| worker.tell("stop"));
+    tell_all(&mut workers, "stop");
     for worker in workers {
         let heard = worker.finish();
         let report: Vec<u64> = heard[0].split(' ').skip(1).map(|word| word.parse().unwrap()).collect();

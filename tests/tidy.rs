@@ -24,7 +24,7 @@ const DIRECTIONS: &[(&str, May)] = &[
     ("random", May::Name(&["clock"])),
     ("codec", May::Name(&["error", "queue::id", "store::conflict"])),
     // Rows and bytes: an engine knows neither jobs, nor files beside the store, nor who may write.
-    ("engine", May::Name(&["error"])),
+    ("engine", May::Name(&["error", "clock"])),
     // Locks and files beside a store: no rows and no rules.
     ("local", May::Name(&["error", "clock", "random", "queue::id"])),
     // The queue's rules live in the store's changes and the store serves the queue, so these know each other.
@@ -510,7 +510,7 @@ mod rules {
             "use crate::{\n    error::{Error, Result},\n    queue::id::JobId,\n    engine::Rows,\n};\nuse a::{b};\n";
         assert_eq!(lines(directions, "src/engine/redb.rs", group), [3]);
         assert_eq!(lines(directions, "src/engine/redb.rs", "use super::Rows;\nuse super::super::store;"), [2]);
-        assert_eq!(lines(directions, "src/engine/mod.rs", "fn f() -> super::clock::Timestamp;"), [1]);
+        assert_eq!(lines(directions, "src/engine/mod.rs", "fn f() -> super::local::Folder;"), [1]);
         assert_eq!(lines(directions, "src/local/mod.rs", "use crate::queue::{id::JobId, records::Job};"), [1]);
         assert_eq!(lines(directions, "src/local/mod.rs", "use crate::Error;"), [1]);
         assert_eq!(lines(directions, "src/worker/mod.rs", "use crate::{cli::Args, store::Store, Error};"), [1]);

@@ -47,6 +47,7 @@ pub(crate) trait Engine: Send + Sync {
     /// presume it: the engine's own compare-and-swap, so that what was computed from one state never lands on another.
     ///
     /// # Errors
+    /// `TimedOut` where a stopped process holds a lock of the engine's own; nothing was written.
     /// `Conflict` where the basis is another; nothing was written. A writer that died in the last instant of its commit
     /// may have left one that [`Engine::latest`] did not show yet, and shows from then on.
     /// `Unknown` when the rows may or may not be there: [`Engine::recover`], then read to find out. Any other kind

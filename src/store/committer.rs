@@ -209,7 +209,7 @@ impl Ticket {
     }
 }
 
-/// W8: names who holds the writer's lock, and whether that process is stopped.
+/// W8: names who holds the writer's lock, and each process known to be stopped.
 pub(crate) fn out_of_patience(files: Option<&Files>, kind: ErrorKind, what: &str) -> Error {
     let holder = match files.and_then(|files| local::holder(&files.folder)) {
         Some(holder) => {
@@ -229,6 +229,14 @@ pub(crate) fn out_of_patience(files: Option<&Files>, kind: ErrorKind, what: &str
         if stopped.is_empty() { String::new() } else { format!("; stopped on this store: {}", stopped.join(", ")) };
     let fate = if kind == ErrorKind::Unknown { "it may or may not be committed" } else { "nothing was written" };
     Error::new(kind, format!("{what} timed out: {holder}{stopped}; {fate}"))
+}
+
+/// What the engine says of a stopped process, with that process's name.
+pub(crate) fn name_who_is_stopped(files: Option<&Files>, what: &str, error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::TimedOut => out_of_patience(files, ErrorKind::Unavailable, what).because(error),
+        _ => error,
+    }
 }
 
 impl Desk {
@@ -334,6 +342,7 @@ impl Desk {
             written = written.map_err(|error| Error::unavailable(error.full_message()));
         }
         let Err(failure) = written else { return verdicts };
+        let failure = name_who_is_stopped(self.site.files(), "commit", failure);
         // The group fails as one. Only what was decided before any change of it had rows to write is true all the same:
         // a later conflict, lost lease or holder of a unique key may tell of rows that are not there.
         let wrote = |verdict: &Result<Applied>| matches!(verdict, Ok(Applied { version: Some(_), .. }));

@@ -19,7 +19,7 @@ use crate::{
     queue::{held, id::JobId, reclaim::Reclaim},
     store::{
         change::{Applied, Change, ChangeId, ClientId, Guard, Intent, Outcome},
-        committer::{Committer, Ticket, refuse_log_in_use},
+        committer::{Committer, Ticket, name_who_is_stopped, refuse_log_in_use},
         conflict::{Version, Writer},
         session::Session,
         settings::Settings,
@@ -73,6 +73,10 @@ impl Inner {
     /// The newest rows. Where the last writer died, they are recovered first, under the writer's lock (R1).
     pub(crate) fn rows(&self) -> Result<Box<dyn Rows + Send>> {
         self.check_open()?;
+        self.rows_or_recover().map_err(|error| name_who_is_stopped(self.site.files(), "reading", error))
+    }
+
+    fn rows_or_recover(&self) -> Result<Box<dyn Rows + Send>> {
         match self.site.engine.snapshot() {
             Ok(rows) => {
                 refuse_log_in_use(rows.as_ref())?;

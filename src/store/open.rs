@@ -20,7 +20,7 @@ use crate::{
     local::{WriterGuard, network_file_system},
     store::{
         Store,
-        committer::{Committer, Step, StepHook, out_of_patience},
+        committer::{Committer, Step, StepHook, name_who_is_stopped, out_of_patience},
         inner::Inner,
         keys,
         object::{DATA_FORMAT, FormatRecord, LogRecord, StoreRecord},
@@ -110,6 +110,7 @@ impl StoreOptions {
     #[must_use]
     pub fn timeout(mut self, patience: Duration) -> Self {
         self.patience = patience;
+        self.redb.patience = patience;
         self
     }
 
@@ -229,7 +230,10 @@ impl StoreOptions {
         match engine.snapshot() {
             Ok(rows) => check_format(rows.as_ref())?,
             Err(SnapshotError::NeedsRecovery) => {}
-            Err(SnapshotError::Failed(error)) => return Err(error),
+            Err(SnapshotError::Failed(error)) => {
+                let files = Files::to_read(path).unwrap_or_default();
+                return Err(name_who_is_stopped(files.as_ref(), "reading", error));
+            }
         }
         Ok(engine)
     }

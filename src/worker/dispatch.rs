@@ -127,14 +127,15 @@ impl Dispatch {
                 Ok(batch) => {
                     failures = 0;
                     self.hijacks += batch.hijacks;
+                    let suspects_wait = batch.suspects_wait;
                     if self.hand_out(batch) {
                         idle_since = None;
                         continue;
                     }
-                    if self.is_drained(seen)? {
+                    if !suspects_wait && self.is_drained(seen)? {
                         return Ok(());
                     }
-                    self.wait_for_work(seen, *idle_since.get_or_insert_with(monotonic));
+                    self.wait_for_work(seen, *idle_since.get_or_insert_with(monotonic), suspects_wait);
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::Closed | ErrorKind::Corrupt | ErrorKind::Invalid) => {
                     return Err(error);
@@ -188,13 +189,16 @@ impl Dispatch {
     }
 
     /// W7: waits until somebody commits, or a handler is free; polls eight bytes of memory, never the disk.
-    fn wait_for_work(&mut self, seen: u64, idle_since: Instant) {
+    fn wait_for_work(&mut self, seen: u64, idle_since: Instant, suspects_wait: bool) {
         let long_idle = monotonic().duration_since(idle_since) > Duration::from_secs(1);
         let poll = if long_idle { WAKE_POLL_LATER } else { WAKE_POLL };
         let begun = monotonic();
         // A writer that died after its commit and before it counted it must not keep the worker waiting.
         let counts = || self.store.inner.site.wakes() == seen && monotonic().duration_since(begun) < LOOK_ANYWAY;
-        while counts() && !self.setup.stop.is_stopping() {
+        // The last run may be settled, and so no commit to come, just before its session says that nothing runs.
+        let session = self.session.clone();
+        let may_take_suspect = || suspects_wait && session.is_idle();
+        while counts() && !self.setup.stop.is_stopping() && !may_take_suspect() {
             match self.freed.recv_timeout(poll) {
                 Ok(lease) => return self.free(&lease),
                 Err(RecvTimeoutError::Timeout) => {}

@@ -172,6 +172,25 @@ impl Actor {
     }
 }
 
+/// Waits until each has said a line that begins with this word.
+pub fn expect_all(actors: &mut [Actor], word: &str) {
+    for actor in actors {
+        actor.expect(word);
+    }
+}
+
+/// Sends each the same line.
+pub fn tell_all(actors: &mut [Actor], line: &str) {
+    for actor in actors {
+        actor.tell(line);
+    }
+}
+
+/// Waits until each has ended by itself, well; gives the lines that nobody has asked for.
+pub fn finish_all(actors: Vec<Actor>) -> Vec<String> {
+    actors.into_iter().flat_map(Actor::finish).collect()
+}
+
 impl Drop for Actor {
     fn drop(&mut self) {
         let _ = self.child.kill();

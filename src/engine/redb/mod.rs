@@ -4,8 +4,8 @@
 //! too. That handle is opened, used to write and closed only under the writer's lock. Who holds that lock is not known
 //! here, and neither are the rows' meaning and the log.
 
+mod backend;
 mod create;
-mod hooked;
 mod open;
 mod place;
 mod rows;
@@ -20,7 +20,7 @@ use redb::{
     TableDefinition, TransactionError, WriteTransaction,
 };
 
-pub use self::hooked::{StorageHook, StorageOperation};
+pub use self::backend::{StorageHook, StorageOperation};
 pub(crate) use self::open::RedbOptions;
 use self::{open::OpenError, place::Place, rows::RedbRows};
 use super::{Basis, Engine, RowSet, Rows, SnapshotError, basis_changed};

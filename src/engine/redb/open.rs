@@ -4,12 +4,13 @@ use std::{
     fs::{File, OpenOptions},
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 use redb::{Builder, ConcurrencyMode, Database, DatabaseError, ReadOnlyDatabase, backends::FileBackend};
 
 use super::{
-    hooked::{Hooked, StorageHook},
+    backend::{Backend, StorageHook},
     place::Place,
 };
 use crate::error::{Error, Result};
@@ -21,12 +22,14 @@ pub(crate) struct RedbOptions {
     pub(crate) cache_bytes: usize,
     /// What is asked before each operation of the storage.
     pub(crate) hook: Option<Arc<dyn StorageHook>>,
+    /// How long a call waits for a lock of redb's.
+    pub(crate) patience: Duration,
 }
 
 impl Default for RedbOptions {
     fn default() -> Self {
         // redb's own default is 1 GiB per handle, too much for a library that many processes use at once.
-        Self { cache_bytes: 64 << 20, hook: None }
+        Self { cache_bytes: 64 << 20, hook: None, patience: Duration::from_secs(10) }
     }
 }
 
@@ -39,23 +42,19 @@ impl RedbOptions {
 
     /// Makes a database in a file that is empty.
     pub(super) fn create(&self, file: File) -> Result<Database, DatabaseError> {
-        let file = FileBackend::new(file)?;
-        match &self.hook {
-            Some(hook) => self.builder().create_with_backend(Hooked::new(file, Arc::clone(hook))),
-            None => self.builder().create_with_backend(file),
-        }
+        self.builder().create_with_backend(self.backend(file)?)
+    }
+
+    fn backend(&self, file: File) -> Result<Backend, DatabaseError> {
+        Ok(Backend::new(FileBackend::new(file)?, self.hook.clone(), self.patience))
     }
 
     /// Opens for writing; waits for a writer of redb's, and repairs what a dead one left behind.
     pub(super) fn open_writer(&self, place: &Place) -> Result<Database> {
         const DOING: &str = "open for writing";
         let file = open_file(place, DOING, OpenOptions::new().read(true).write(true))?;
-        let opened = place.guarded(DOING, || match &self.hook {
-            // The file was seen not to be empty, so redb makes no database in it.
-            Some(hook) => FileBackend::new(file)
-                .and_then(|file| self.builder().create_with_backend(Hooked::new(file, Arc::clone(hook)))),
-            None => self.builder().open(place.path()),
-        })?;
+        // The file was seen not to be empty, so redb makes no database in it.
+        let opened = place.guarded(DOING, || self.builder().create_with_backend(self.backend(file)?))?;
         opened.map_err(|error| place.of_database(DOING, error))
     }
 
@@ -63,12 +62,7 @@ impl RedbOptions {
     pub(super) fn open_reader(&self, place: &Place) -> Result<ReadOnlyDatabase, OpenError> {
         const DOING: &str = "open for reading";
         let file = open_file(place, DOING, OpenOptions::new().read(true)).map_err(OpenError::Failed)?;
-        let opened = place.guarded(DOING, || {
-            FileBackend::new(file).and_then(|file| match &self.hook {
-                Some(hook) => self.builder().open_read_only_with_backend(Hooked::new(file, Arc::clone(hook))),
-                None => self.builder().open_read_only_with_backend(file),
-            })
-        });
+        let opened = place.guarded(DOING, || self.builder().open_read_only_with_backend(self.backend(file)?));
         opened.map_err(OpenError::Failed)?.map_err(|error| match error {
             DatabaseError::RepairAborted => OpenError::NeedsRecovery,
             other => OpenError::Failed(place.of_database(DOING, other)),

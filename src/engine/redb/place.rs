@@ -75,6 +75,11 @@ impl Place {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 self.error(ErrorKind::Unavailable, doing, "the disk is full; free some space, then try again")
             }
+            io::ErrorKind::TimedOut => self.error(
+                ErrorKind::TimedOut,
+                doing,
+                "a process that is stopped holds a lock of it; continue or end that process, then try again",
+            ),
             io::ErrorKind::UnexpectedEof => self.corrupt(doing, "the file is truncated"),
             // redb says so where the magic number is missing.
             io::ErrorKind::InvalidData => self.not_a_store(doing, "its first bytes are not a store's"),

@@ -1,10 +1,13 @@
-//! A storage backend that asks a hook before each operation, so that a test can crash or fail the storage from outside.
+//! The storage under redb. A hook is asked before each operation, so that a test can crash or fail the storage from
+//! outside; and who waits for a lock of redb's gives up in time (W8).
 //!
 //! Lock calls are passed on without asking: without them redb could not share the file between processes.
 
-use std::{fmt::Debug, io, ops::Bound, sync::Arc};
+use std::{fmt::Debug, io, ops::Bound, sync::Arc, time::Duration};
 
 use redb::{BackendError, StorageBackend, backends::FileBackend};
+
+use crate::clock::{monotonic, sleep};
 
 /// What the storage is about to do.
 #[doc(hidden)]
@@ -31,41 +34,62 @@ pub trait StorageHook: Send + Sync + Debug {
     fn before(&self, operation: StorageOperation, bytes: u64) -> io::Result<()>;
 }
 
-/// A file behind a hook.
+/// How often a lock is tried that another process holds.
+const LOCK_POLL: Duration = Duration::from_micros(50);
+
+/// A store's file: behind a hook where there is one, and with locks that are not waited for without limit.
 #[derive(Debug)]
-pub(super) struct Hooked {
+pub(super) struct Backend {
     file: FileBackend,
-    hook: Arc<dyn StorageHook>,
+    hook: Option<Arc<dyn StorageHook>>,
+    patience: Duration,
 }
 
-impl Hooked {
-    pub(super) fn new(file: FileBackend, hook: Arc<dyn StorageHook>) -> Self {
-        Self { file, hook }
+impl Backend {
+    pub(super) fn new(file: FileBackend, hook: Option<Arc<dyn StorageHook>>, patience: Duration) -> Self {
+        Self { file, hook, patience }
+    }
+
+    fn ask(&self, operation: StorageOperation, bytes: u64) -> io::Result<()> {
+        self.hook.as_ref().map_or(Ok(()), |hook| hook.before(operation, bytes))
+    }
+
+    /// redb holds these locks for some microseconds each; who is stopped meanwhile holds them until it goes on.
+    fn wait_for(&self, try_lock: impl Fn() -> Result<bool, BackendError>) -> Result<(), BackendError> {
+        let mut deadline = None;
+        while !try_lock()? {
+            let now = monotonic();
+            if now >= *deadline.get_or_insert(now + self.patience) {
+                return Err(BackendError::Io(io::ErrorKind::TimedOut.into()));
+            }
+            sleep(LOCK_POLL);
+        }
+        Ok(())
     }
 }
 
-impl StorageBackend for Hooked {
+impl StorageBackend for Backend {
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.hook.before(StorageOperation::Read, out.len() as u64)?;
+        self.ask(StorageOperation::Read, out.len() as u64)?;
         self.file.read(offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.hook.before(StorageOperation::SetLen, len)?;
+        self.ask(StorageOperation::SetLen, len)?;
         self.file.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.hook.before(StorageOperation::Sync, 0)?;
+        self.ask(StorageOperation::Sync, 0)?;
         self.file.sync_data()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.hook.before(StorageOperation::Write, data.len() as u64)?;
+        self.ask(StorageOperation::Write, data.len() as u64)?;
         self.file.write(offset, data)
     }
 
@@ -82,11 +106,11 @@ impl StorageBackend for Hooked {
     }
 
     fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.file.lock_range(start, end)
+        self.wait_for(|| self.file.try_lock_range(start, end))
     }
 
     fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
-        self.file.lock_shared_range(start, end)
+        self.wait_for(|| self.file.try_lock_shared_range(start, end))
     }
 
     fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
