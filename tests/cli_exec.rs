@@ -58,7 +58,8 @@ fn only_the_end_of_much_output_is_kept_and_the_child_never_blocks() {
 #[test]
 fn what_outlives_the_command_does_not_hold_up_its_result() {
     let cli = Cli::new();
-    let id = cli.id(&["exec", "--", "sh", "-c", "(until [ -e go ] || [ ! -e \"$PWD\" ]; do sleep 0.02; done) & echo hi"]);
+    let id =
+        cli.id(&["exec", "--", "sh", "-c", "(until [ -e go ] || [ ! -e \"$PWD\" ]; do sleep 0.02; done) & echo hi"]);
     cli.run(&["work", "--drain", "--allow-exec"]).succeeds();
     assert_eq!(cli.one(&["show", &id])["result"]["stdout"], "hi\n");
     cli.write("go", "");
