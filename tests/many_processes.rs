@@ -433,6 +433,9 @@ fn change_that_was_sealed_when_the_patience_ended_is_unknown_and_comes() {
     assert_sound(&scene.store());
 }
 
+/// How many threads of the looper commit.
+const LOOPS: usize = 4;
+
 /// Commits in a loop, without a pause, until told to leave.
 fn looper() {
     let store = store_here();
@@ -443,9 +446,16 @@ fn looper() {
         told.store(true, Ordering::SeqCst);
     });
     say("loops");
-    while !leaves.load(Ordering::SeqCst) {
-        store.add("loops", 1).unwrap();
-    }
+    // The next group waits already when one is written.
+    thread::scope(|scope| {
+        for _ in 0..LOOPS {
+            scope.spawn(|| {
+                while !leaves.load(Ordering::SeqCst) {
+                    store.add("loops", 1).unwrap();
+                }
+            });
+        }
+    });
     store.close().unwrap();
 }
 
@@ -470,8 +480,9 @@ fn process_that_commits_in_a_loop_lets_others_in() {
     looper.finish();
     println!("commits let by: {let_by:?}");
     let_by.sort_unstable();
-    // Between the look at the version and the wait for the lock this process may lose its turn of the processor.
-    assert!(let_by[TRIES * 3 / 4] <= 3, "{let_by:?}");
+    // Three groups. Between the look at the version and the wait for the lock this process may lose its turn of the
+    // processor, so not each try counts.
+    assert!(let_by[TRIES * 3 / 4] <= 3 * LOOPS as u64, "{let_by:?}");
     let store = scene.store();
     assert!(store.get::<i64>("loops").unwrap().unwrap() > 0);
     assert_sound(&store);
