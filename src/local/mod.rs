@@ -23,6 +23,8 @@ mod wakes;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "cli")]
+pub(crate) use self::record::Note;
 pub(crate) use self::{
     boot::boot_id,
     folder::Folder,
@@ -30,7 +32,7 @@ pub(crate) use self::{
     lock::{WriterGuard, WriterLock},
     network::network_file_system,
     observe::{Seen, look, remove, remove_leftovers, sessions},
-    record::{Note, NoteState},
+    record::NoteState,
     session::{NoteSlot, SessionFile},
     turn::try_turn,
     wakes::Wakes,
