@@ -23,7 +23,8 @@
 //!
 //! - What was answered is on the disk: [`Queue::enqueue`] and [`Store::transaction`] return after the sync.
 //! - A job is in exactly one [`State`]; none is lost or made twice, whatever process is killed, and when.
-//! - A job runs at least once. Its completion is fenced by a [`Token`](types::Token), so that a worker that lost its job can't
+//! - A job runs at least once. Its completion is fenced by a [`Token`](types::Token), so that a worker that lost its
+//!   job can't
 //!   settle it;
 //!   effects on the root made in [`Lease::complete_in`] happen exactly once.
 //! - A commit that loses says which key, which versions, and who won: [`Conflict`].

@@ -384,11 +384,21 @@ fn opening_beside_a_stopped_maker_ends_in_time_and_says_who_it_is() {
 #[test]
 fn closing_beside_a_stopped_writer_says_who_it_is() {
     let scene = Scene::new();
+    let store = StoreOptions::new().timeout(Duration::from_millis(300)).open(scene.store_path()).unwrap();
+    enqueue_one(&store).unwrap();
     let freezer = frozen(&scene, "Locked");
-    let store = impatient().open(scene.store_path()).unwrap();
     let error = store.close().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.full_message().contains(&freezer.pid().to_string()), "{}", error.full_message());
+}
+
+#[test]
+fn who_has_only_read_closes_beside_a_stopped_writer() {
+    let scene = Scene::new();
+    let _freezer = frozen(&scene, "Locked");
+    let store = StoreOptions::new().timeout(Duration::from_millis(300)).open(scene.store_path()).unwrap();
+    store.queues().unwrap();
+    store.close().unwrap();
 }
 
 #[test]

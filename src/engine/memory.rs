@@ -56,6 +56,10 @@ impl Engine for Memory {
         Ok(())
     }
 
+    fn close_reader(&self) -> Result<bool> {
+        Ok(true)
+    }
+
     fn close(&self) -> Result<()> {
         Ok(())
     }

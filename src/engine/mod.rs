@@ -60,6 +60,9 @@ pub(crate) trait Engine: Send + Sync {
     /// asks whether an `Unknown` write is there recovers first. Snapshots that are held may end with `Unavailable`.
     fn recover(&self) -> Result<()>;
 
+    /// Closes, unless it holds a handle that only the holder of the writer's lock may close; whether it did.
+    fn close_reader(&self) -> Result<bool>;
+
     /// Gives up all handles. Only under the writer's lock; the engine is not used afterwards.
     fn close(&self) -> Result<()>;
 

@@ -209,6 +209,11 @@ impl Inner {
         }
         let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(committer) = &self.committer else { return self.site.engine.close() };
+        // Whoever has only read leaves without asking for the writer's lock.
+        if session.is_none() && self.site.engine.close_reader()? {
+            committer.stop();
+            return given_back;
+        }
         let closed = committer.section(&self.site, "close", patience, move |site| {
             if let Some(session) = session {
                 session.end(site);

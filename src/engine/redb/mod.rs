@@ -183,6 +183,18 @@ impl Redb {
         let _ = self.place.guarded("close", || drop(handle));
     }
 
+    /// Only with `writing` held.
+    fn close_handle(&self) -> Result<()> {
+        self.place.mark_closed();
+        let handle = self.slot_mut().replace(Handle::Closed);
+        let closed = match handle {
+            Handle::None | Handle::Closed => Ok(()),
+            Handle::Reader(reader) => reader.close(),
+            Handle::Writer(writer) => writer.close(),
+        };
+        closed.map_err(|error| self.place.of_database("close", error))
+    }
+
     fn slot(&self) -> RwLockReadGuard<'_, Slot> {
         self.slot.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -269,16 +281,17 @@ impl Engine for Redb {
         self.open_writer()
     }
 
+    fn close_reader(&self) -> Result<bool> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(self.slot().handle, Handle::Writer(_)) {
+            return Ok(false);
+        }
+        self.close_handle().map(|()| true)
+    }
+
     fn close(&self) -> Result<()> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.place.mark_closed();
-        let handle = self.slot_mut().replace(Handle::Closed);
-        let closed = match handle {
-            Handle::None | Handle::Closed => Ok(()),
-            Handle::Reader(reader) => reader.close(),
-            Handle::Writer(writer) => writer.close(),
-        };
-        closed.map_err(|error| self.place.of_database("close", error))
+        self.close_handle()
     }
 
     fn check(&self) -> Result<Vec<String>> {

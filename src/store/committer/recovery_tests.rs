@@ -44,6 +44,10 @@ impl Engine for AfterDeath {
         self.rows.recover()
     }
 
+    fn close_reader(&self) -> Result<bool> {
+        Ok(false)
+    }
+
     fn close(&self) -> Result<()> {
         self.rows.close()
     }

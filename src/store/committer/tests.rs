@@ -38,6 +38,10 @@ impl Engine for Arc<Failing> {
         Ok(())
     }
 
+    fn close_reader(&self) -> Result<bool> {
+        Ok(false)
+    }
+
     fn close(&self) -> Result<()> {
         Ok(())
     }
