@@ -105,7 +105,7 @@ fn visitor() {
     say("ready");
     await_line("go");
     let answered = Observer::open(&path_here("answered"));
-    for _ in 0..20 {
+    for _ in 0..40 {
         let visit = || {
             let store = Store::open(path_here("app.redb"))?;
             let job = enqueue_one(&store)?;
@@ -143,10 +143,12 @@ fn eight_processes_come_and_go_at_once_and_some_are_killed() {
         other.tell("go");
         visitors.push(other);
     }
-    all_lines.extend(finish_all(visitors));
+    let last_lines = finish_all(visitors);
+    // A victim may have been done before it was killed; those that were left alone all are.
+    assert_eq!(last_lines.iter().filter(|line| *line == "done").count(), 8);
+    all_lines.extend(last_lines);
     let wrong: Vec<&String> = all_lines.iter().filter(|line| line.starts_with("wrong")).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert_eq!(all_lines.iter().filter(|line| *line == "done").count(), 8);
 
     let store = scene.store();
     assert_sound(&store);
