@@ -273,7 +273,7 @@ impl Lease {
 
     pub(crate) fn settle(&self, how: Ending) -> Result<Settled> {
         let ticket = self.submit(how)?;
-        self.settled(ticket)
+        self.settled(&ticket)
     }
 
     /// Hands the settlement in, so that many can go into one group.
@@ -283,7 +283,7 @@ impl Lease {
     }
 
     /// Waits for a settlement that was handed in.
-    pub(crate) fn settled(&self, ticket: Ticket) -> Result<Settled> {
+    pub(crate) fn settled(&self, ticket: &Ticket) -> Result<Settled> {
         let answer = ticket.wait(&self.held.inner.site);
         if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::LeaseLost) || answer.is_ok() {
             self.note_settled();
