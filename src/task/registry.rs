@@ -264,8 +264,8 @@ impl<A> Registered<'_, A> {
         self.change(|entry| entry.backoff = Arc::new(backoff))
     }
 
-    /// How many attempts a job has where its producer says nothing: for the command line, which knows the registry. From
-    /// Rust, [`JobRequest::max_attempts`](crate::JobRequest::max_attempts) says so.
+    /// How many attempts a job has where its producer says nothing: for the command line, which knows the registry.
+    /// From Rust, [`JobRequest::max_attempts`](crate::JobRequest::max_attempts) says so.
     pub fn attempts_max(&mut self, attempts: u32) -> &mut Self {
         self.change(|entry| entry.attempts_max = attempts)
     }

@@ -214,8 +214,8 @@ impl Worker {
     ///
     /// # Errors
     /// `Invalid` for a wrong setup: no task, an id given twice, a bad queue name, a concurrency out of range; `Closed`
-    /// when the store was closed; `Corrupt` when it is damaged. What will pass, as a lock that another holds, is told as
-    /// [`Event::Trouble`] and tried again.
+    /// when the store was closed; `Corrupt` when it is damaged. What will pass, as a lock that another holds, is told
+    /// as [`Event::Trouble`] and tried again.
     pub fn run(self) -> Result<Report> {
         if self.setup.registry.is_empty() && self.wrong.is_none() {
             return Err(Error::invalid("the worker has no task to run; give it some with `task` or `tasks`"));
