@@ -267,7 +267,7 @@ fn clock_an_hour_behind_runs_nothing_early_and_leaves_nothing_stuck() {
     behind.tell("loud");
     behind.expect("loud");
 
-    // What is enqueued after that by the clock behind has the time of the last stamp, and runs at once.
+    // What is enqueued after that by the clock behind goes by that clock, and runs at once.
     let queue = Shift::HOUR_BEHIND.name();
     let mut producer = clocks.start(Shift::HOUR_BEHIND, "producer", &[("queue", queue)]);
     let job = producer.expect("enqueued");
@@ -277,7 +277,7 @@ fn clock_an_hour_behind_runs_nothing_early_and_leaves_nothing_stuck() {
     behind.expect("completed");
     let info = clocks.store.job(job.parse().unwrap()).unwrap();
     assert_eq!(info.state, State::Completed);
-    assert!(info.enqueued_at.since(Timestamp::now()) > HOUR.saturating_sub(SLACK), "{}", info.enqueued_at);
+    assert!(Timestamp::now().since(info.enqueued_at) > HOUR.saturating_sub(SLACK), "{}", info.enqueued_at);
     clocks.run_one(Shift::HOUR_BEHIND, &mut behind);
     leave(vec![behind]);
     assert_eq!(clocks.runs_of(delayed), 1);

@@ -175,7 +175,7 @@ impl Inner {
         if let Some(session) = &*session {
             return Ok(session.clone());
         }
-        let begun = Arc::new(Session::begin(&self.site, &self.label, self.settings()?.lease)?);
+        let begun = Arc::new(Session::begin(&self.site, &self.label)?);
         *session = Some(begun.clone());
         Ok(begun)
     }
@@ -280,7 +280,7 @@ impl Drop for Inner {
         }
         // Best effort: whoever must know calls `close`. A handle that is never closed is recovered by the next opener.
         if let Err(error) = self.close(Duration::from_secs(2))
-            && error.kind() != ErrorKind::Closed
+            && !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Unavailable)
         {
             self.site.note_trouble(&error);
         }

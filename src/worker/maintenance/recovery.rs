@@ -62,7 +62,8 @@ impl Recovery {
         let sessions = local::sessions(&files.folder)?;
         self.observer.keep_only(&sessions);
         let mut failure = None;
-        for seen in sessions.iter().filter(|seen| seen.id != self.own.id) {
+        // Of a file that this user may not read nothing is known, not even that its process lives.
+        for seen in sessions.iter().filter(|seen| seen.id != self.own.id && seen.is_readable) {
             let looked = match self.observer.observe(seen, self.lease) {
                 Pulse::Alive => Ok(()),
                 Pulse::Stopped => self.take_back(seen.id, Some(seen)).map(|_| ()),
@@ -75,6 +76,7 @@ impl Recovery {
         let now = monotonic();
         if now >= self.next_leases {
             self.next_leases = now + LEASES_EVERY;
+            self.lease = self.store.inner.settings()?.lease;
             let looked = self.take_back_orphans(&files.folder).and_then(|()| self.give_back_lost());
             failure = failure.or(looked.err());
         }
