@@ -3,16 +3,17 @@
 
 use std::time::Duration;
 
-/// Sixteen random bytes, for names of stores, clients and sessions. They need to differ, not to be secret.
-pub(crate) fn bytes() -> [u8; 16] {
+/// Two random words, for names of stores, clients and sessions. They need to differ, not to be secret.
+pub(crate) fn words() -> [u64; 2] {
     // Each draw hashes the thread, the clock and the process's own seed, so that two processes started in the same
     // instant, and the two sides of a fork, still differ.
-    let mut seed = [0; 16];
-    for half in seed.chunks_mut(8) {
-        let fresh = fastrand::Rng::new().u64(..) ^ crate::clock::entropy();
-        half.copy_from_slice(&fresh.to_le_bytes());
-    }
-    seed
+    [(); 2].map(|()| fastrand::Rng::new().u64(..) ^ crate::clock::entropy())
+}
+
+/// The same as sixteen bytes.
+pub(crate) fn bytes() -> [u8; 16] {
+    let [high, low] = words();
+    ((u128::from(high) << 64) | u128::from(low)).to_le_bytes()
 }
 
 /// A random duration up to `most`: "full jitter".

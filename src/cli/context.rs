@@ -9,7 +9,7 @@ use super::{
 use crate::{
     codec::Payload,
     error::Error,
-    queue::JobInfo,
+    queue::{JobInfo, JobRequest},
     store::{Store, open::StoreOptions},
     task::{Registry, exec::Exec},
 };
@@ -116,9 +116,11 @@ impl Context {
         )))
     }
 
-    /// The version that the arguments of a task have here.
-    pub(super) fn args_version(&self, task: &str) -> u32 {
-        self.known.version(task)
+    /// A request for a task, as this program knows it.
+    pub(super) fn request(&self, task: &str, args: Payload) -> JobRequest {
+        JobRequest::with_payload(task, args)
+            .args_version(self.known.version(task))
+            .max_attempts(self.known.attempts_max(task))
     }
 }
 

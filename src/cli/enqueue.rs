@@ -12,7 +12,7 @@ use super::{
     output::Output,
     submit,
 };
-use crate::{codec::Payload, queue::JobRequest};
+use crate::codec::Payload;
 
 /// Enqueue a job, many of the same, or one per line of a file
 #[derive(Debug, Args)]
@@ -59,7 +59,7 @@ impl Enqueue {
             Some(args) => args.to_owned(),
         };
         let args = Payload::from_json_text(&args).map_err(|error| Failure::from(error).about("the arguments"))?;
-        let request = JobRequest::with_payload(&self.task, args).args_version(context.args_version(&self.task));
+        let request = context.request(&self.task, args);
         let job = submit::checked(context, queue, self.options.apply_to(request))?;
         submit::enqueue(context, out, &job, self.count)
     }

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     codec::Payload,
     error::{Error, ErrorKind, Result},
-    queue::{JobRequest, enqueue::NewJob},
+    queue::enqueue::NewJob,
     store::Store,
 };
 
@@ -64,6 +64,8 @@ struct Done {
     /// The last line that was read, and the last one whose batch is committed.
     read: u64,
     committed: u64,
+    /// Whether the last batch is committed is not known.
+    is_unknown: bool,
 }
 
 impl Import<'_> {
@@ -123,7 +125,10 @@ impl Import<'_> {
         let committed = submit::commit(store, batch).map_err(|error| {
             let lines = format!("lines {} to {} of {}", done.committed + 1, done.read, self.name());
             match error.kind() {
-                ErrorKind::Unknown => Failure::from(error).and(&format!("; {lines} may or may not be enqueued")),
+                ErrorKind::Unknown => {
+                    done.is_unknown = true;
+                    Failure::from(error).and(&format!("; {lines} may or may not be enqueued: look with `casque list`"))
+                }
                 _ => Failure::from(error).about(&lines),
             }
         })?;
@@ -154,8 +159,7 @@ impl Import<'_> {
             options.at = line.run_at.as_deref().map(parse_time).transpose()?;
         }
         let task = line.task.as_deref().unwrap_or(&self.task);
-        let request =
-            JobRequest::with_payload(task, Payload::json(&line.args)?).args_version(self.context.args_version(task));
+        let request = self.context.request(task, Payload::json(&line.args)?);
         submit::checked(self.context, line.queue.as_deref().unwrap_or(self.queue), options.apply_to(request))
     }
 
@@ -164,6 +168,9 @@ impl Import<'_> {
     }
 
     fn say_how_to_go_on(&self, failure: Failure, done: &Done) -> Failure {
+        if done.is_unknown {
+            return failure.and(&format!("; {} jobs before them are enqueued", done.jobs));
+        }
         if done.jobs == 0 && self.skip == 0 {
             return failure.and("; nothing was enqueued");
         }

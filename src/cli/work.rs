@@ -89,16 +89,15 @@ impl Work {
         let hints = Hints { store: store.clone(), queues: queues.clone(), tasks: tasks.clone() };
         let signals = stop_on_signals(&context.program, &stop)?;
         let hinting = hints.start(&context.program)?;
-        let ended = worker(&store).run();
+        let ended = worker(&store).run_whatever_it_knows();
         signals.close();
         drop(hinting);
         let report = ended?;
         let not_run_here = hints.not_run_here()?;
         // Handlers that were given up on may still have handles of the store: it is left in order all the same.
-        if let Err(error) = store.close() {
-            context.say(error.full_message());
-        }
-        print(out, &report, &not_run_here)
+        let closed = store.close();
+        print(out, &report, &not_run_here)?;
+        closed.map_err(Failure::from)
     }
 
     fn worker(

@@ -56,7 +56,7 @@ impl Engine for Memory {
         Ok(())
     }
 
-    fn close_reader(&self) -> Result<bool> {
+    fn close_if_only_read(&self) -> Result<bool> {
         Ok(true)
     }
 

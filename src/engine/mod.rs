@@ -61,7 +61,7 @@ pub(crate) trait Engine: Send + Sync {
     fn recover(&self) -> Result<()>;
 
     /// Closes, unless it holds a handle that only the holder of the writer's lock may close; whether it did.
-    fn close_reader(&self) -> Result<bool>;
+    fn close_if_only_read(&self) -> Result<bool>;
 
     /// Gives up all handles. Only under the writer's lock; the engine is not used afterwards.
     fn close(&self) -> Result<()>;

@@ -141,7 +141,8 @@ fn take_candidates(
         }
         let row = context.rows.get(&candidate.key)?;
         let bytes = row.as_ref().map_or(0, Vec::len);
-        match row.map(|row| codec::decode::<JobRecord>(&row)).transpose()? {
+        // What this build can't read is somebody else's, as if another had taken it.
+        match row.and_then(|row| codec::decode::<JobRecord>(&row).ok()) {
             Some(job) if job.id == candidate.job => {
                 if job.suspect && !(claim.wanted.idle && selection.jobs.is_empty()) {
                     selection.suspects_wait = true;
@@ -188,7 +189,7 @@ pub(crate) fn check_queue_guard(rows: &dyn Rows, queue: &str, version: Version, 
     let head: HeadRecord = get_record(rows, &keys::head(queue))?.unwrap_or_default();
     let mut lost = None;
     for candidate in shifted {
-        let job: Option<JobRecord> = get_record(rows, &candidate.key)?;
+        let job = rows.get(&candidate.key)?.and_then(|row| codec::decode::<JobRecord>(&row).ok());
         if job.is_none_or(|job| job.id != candidate.job) {
             lost = Some(candidate.job);
             break;

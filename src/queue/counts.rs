@@ -21,10 +21,7 @@ pub(crate) struct Tally {
 
 impl Context<'_> {
     fn tally(&mut self, queue: &str) -> &mut Tally {
-        if !self.tallies.contains_key(queue) {
-            self.tallies.insert(queue.to_owned(), Tally::default());
-        }
-        self.tallies.get_mut(queue).expect("just put there")
+        self.tallies.entry(queue.to_owned()).or_default()
     }
 
     pub(crate) fn count_in(&mut self, queue: &str, state: State) {

@@ -91,7 +91,7 @@ impl Queue {
         if jobs == 0 || jobs > CLAIM_JOBS_MAX {
             return Err(Error::invalid(format!("a claim takes from 1 to {CLAIM_JOBS_MAX} jobs, not {jobs}")));
         }
-        let deadline = deadline_after(wait);
+        let (since, deadline) = (monotonic(), deadline_after(wait));
         let inner = &self.store.inner;
         loop {
             let seen = inner.site.wakes();
@@ -103,7 +103,7 @@ impl Queue {
             if !leases.leases.is_empty() || monotonic() >= deadline {
                 return Ok(leases.leases);
             }
-            inner.wait_for_commit(seen, deadline);
+            inner.wait_for_commit(seen, since, deadline);
         }
     }
 
@@ -200,7 +200,7 @@ impl Store {
     /// # Errors
     /// `NotFound` for a job that never was; `TimedOut`.
     pub fn wait_ended(&self, id: JobId, timeout: Duration) -> Result<Option<JobInfo>> {
-        let deadline = deadline_after(timeout);
+        let (since, deadline) = (monotonic(), deadline_after(timeout));
         loop {
             let seen = self.inner.site.wakes();
             let snapshot = crate::store::snapshot::Snapshot::take(&self.inner)?;
@@ -218,7 +218,7 @@ impl Store {
                 let message = format!("job {id} has not ended after {timeout:?}");
                 return Err(Error::new(crate::ErrorKind::TimedOut, message));
             }
-            self.inner.wait_for_commit(seen, deadline);
+            self.inner.wait_for_commit(seen, since, deadline);
         }
     }
 
@@ -333,7 +333,9 @@ impl Store {
             conflicts: 0,
         };
         let applied = self.inner.commit(Vec::new(), vec![Intent::Claim(claim)], None)?;
-        leases_of(&self.inner, &session, applied)
+        let answer = leases_of(&self.inner, &session, applied)?;
+        // A claim whose candidates are all still there looks no further, and so at no suspect job.
+        Ok(ClaimAnswer { suspects_wait: answer.suspects_wait || (seen.suspects_wait && !answer.alone), ..answer })
     }
 }
 

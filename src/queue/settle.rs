@@ -25,7 +25,7 @@ pub const PROGRESS_BYTES_MAX: usize = 4 << 10;
 pub(crate) struct Settle {
     pub(crate) job: JobId,
     pub(crate) token: Token,
-    /// When the handler began; `None` where it has not, so that no attempt is charged.
+    /// When the handler began; `None` where it has not.
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) how: Ending,
 }

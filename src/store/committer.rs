@@ -81,6 +81,8 @@ pub(crate) struct Ticket {
     answer: Receiver<Result<Applied>>,
     deadline: Instant,
     patience: Duration,
+    /// The answer was given, or never will be.
+    is_over: AtomicBool,
 }
 
 pub(crate) struct Committer {
@@ -138,7 +140,14 @@ impl Committer {
         let (answer, receiver) = bounded(1);
         let seal = Arc::new(AtomicU8::new(WAITING));
         let deadline = deadline_after(patience);
-        let ticket = Ticket { id: change.id.to_string(), seal: seal.clone(), answer: receiver, deadline, patience };
+        let ticket = Ticket {
+            id: change.id.to_string(),
+            seal: seal.clone(),
+            answer: receiver,
+            deadline,
+            patience,
+            is_over: AtomicBool::new(false),
+        };
         self.send(Work::Change(Box::new(Pending { change, seal, answer })))?;
         Ok(ticket)
     }
@@ -179,24 +188,33 @@ impl Committer {
 }
 
 impl Ticket {
+    /// Whether an answer may still come: the change was sealed, or waits to be.
+    pub(crate) fn may_be_answered(&self) -> bool {
+        self.seal.load(Ordering::Acquire) != WITHDRAWN && !self.is_over.load(Ordering::Relaxed)
+    }
+
     /// What became of the change.
     ///
     /// # Errors
     /// `Unavailable` when the patience ran out before the change was sealed into a group: nothing was written.
     /// `Unknown` when it ran out after that: the change is wholly there or wholly absent, and may still come.
-    pub(crate) fn wait(self, site: &Site) -> Result<Applied> {
+    pub(crate) fn wait(&self, site: &Site) -> Result<Applied> {
         let failure = match self.answer.recv_deadline(self.deadline) {
-            Ok(answer) => return answer,
+            Ok(answer) => {
+                self.is_over.store(true, Ordering::Relaxed);
+                return answer;
+            }
             Err(failure) => failure,
         };
         let withdrawn = self.seal.compare_exchange(WAITING, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire).is_ok();
         let change = format!("change {}", self.id);
         match failure {
             RecvTimeoutError::Disconnected if withdrawn => Err(Error::closed()),
-            RecvTimeoutError::Disconnected => Err(Error::new(
-                ErrorKind::Unknown,
-                format!("the committer ended before it answered {change}; read the store to find out"),
-            )),
+            RecvTimeoutError::Disconnected => {
+                self.is_over.store(true, Ordering::Relaxed);
+                let message = format!("the committer ended before it answered {change}; read the store to find out");
+                Err(Error::new(ErrorKind::Unknown, message))
+            }
             RecvTimeoutError::Timeout if withdrawn => {
                 Err(out_of_patience(site.files(), ErrorKind::Unavailable, &change))
             }
@@ -212,6 +230,8 @@ impl Ticket {
 /// W8: names who holds the writer's lock, and each process known to be stopped.
 pub(crate) fn out_of_patience(files: Option<&Files>, kind: ErrorKind, what: &str) -> Error {
     let holder = match files.and_then(|files| local::holder(&files.folder)) {
+        // It waits for somebody who reads and was stopped in it: the lock is its own.
+        Some(holder) if holder.pid == std::process::id() => "another process was stopped while it read".to_owned(),
         Some(holder) => {
             let state = if local::is_stopped(holder.pid) { " (it is stopped: continue or kill it)" } else { "" };
             format!("process {} ({}) holds the writer's lock to {}{state}", holder.pid, holder.label, holder.purpose)

@@ -3,24 +3,26 @@
 
 use std::{
     sync::{
-        Arc, Mutex, OnceLock, PoisonError, Weak,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    thread,
     time::{Duration, Instant},
 };
-
-use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 
 use crate::{
     clock::{monotonic, sleep},
     engine::{Rows, SnapshotError},
     error::{Error, ErrorKind, Result},
-    queue::{held, id::JobId, reclaim::Reclaim},
+    queue::{
+        held,
+        id::JobId,
+        reclaim::{Reclaim, Reclaimed},
+    },
     store::{
         change::{Applied, Change, ChangeId, ClientId, Guard, Intent, Outcome},
         committer::{Committer, Ticket, name_who_is_stopped, refuse_log_in_use},
         conflict::{Version, Writer},
+        pins::Pins,
         session::Session,
         settings::Settings,
         site::Site,
@@ -28,8 +30,12 @@ use crate::{
     },
 };
 
-/// W7: how often the count of commits is read by who waits for one.
-pub(crate) const WAKE_POLL: Duration = Duration::from_millis(5);
+/// W7: how often the count of commits is read by who has waited for one since then.
+pub(crate) fn wake_poll(since: Instant, now: Instant) -> Duration {
+    let is_long = now.duration_since(since) > Duration::from_secs(1);
+    Duration::from_millis(if is_long { 25 } else { 5 })
+}
+
 /// After how long who waits for a commit looks at the store, counted or not.
 pub(crate) const LOOK_ANYWAY: Duration = Duration::from_secs(1);
 
@@ -50,7 +56,7 @@ pub(crate) struct Inner {
 
 impl Inner {
     pub(crate) fn new(site: Arc<Site>, committer: Option<Committer>, label: String, patience: Duration) -> Self {
-        let random = u64::from_le_bytes(crate::random::bytes()[..8].try_into().expect("eight bytes"));
+        let [random, _] = crate::random::words();
         Self {
             site,
             committer,
@@ -112,14 +118,19 @@ impl Inner {
 
     /// Commits one change of one intent, and gives that one's outcome.
     pub(crate) fn perform(&self, intent: Intent) -> Result<Outcome> {
-        let applied = self.commit(Vec::new(), vec![intent], None)?;
+        self.perform_within(intent, self.patience)
+    }
+
+    fn perform_within(&self, intent: Intent, patience: Duration) -> Result<Outcome> {
+        let change = self.change(Vec::new(), vec![intent], None)?;
+        let applied = self.writer()?.commit(change, patience)?;
         applied.outcomes.into_iter().next().ok_or_else(|| Error::corrupt("a change was answered without its outcome"))
     }
 
-    /// Hands a change in without waiting for its answer.
-    pub(crate) fn submit(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Ticket> {
-        let change = self.change(guards, intents, job)?;
-        self.writer()?.submit(change, self.patience)
+    /// Hands in a change of one intent without waiting for its answer.
+    pub(crate) fn submit(&self, intent: Intent, job: JobId, patience: Duration) -> Result<Ticket> {
+        let change = self.change(Vec::new(), vec![intent], Some(job))?;
+        self.writer()?.submit(change, patience)
     }
 
     fn change(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Change> {
@@ -179,8 +190,9 @@ impl Inner {
         self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until some process has committed since `seen` was read, or a second, or the deadline (W7).
-    pub(crate) fn wait_for_commit(&self, seen: u64, deadline: Instant) {
+    /// Waits until some process has committed since `seen` was read, or a second, or the deadline. `since` is when the
+    /// caller began to wait (W7).
+    pub(crate) fn wait_for_commit(&self, seen: u64, since: Instant, deadline: Instant) {
         let begun = monotonic();
         loop {
             let wakes = self.site.wakes();
@@ -190,27 +202,26 @@ impl Inner {
             if wakes != seen || now >= deadline || looks_anyway || self.closed.load(Ordering::Acquire) {
                 return;
             }
-            sleep(WAKE_POLL.min(deadline - now));
+            sleep(wake_poll(since, now).min(deadline - now));
         }
     }
 
     /// R3: sees to it that a snapshot gives its pages up in time, also where nobody reads from it any more.
     pub(crate) fn keep_in_time(&self, pin: &Arc<Mutex<Pin>>) {
-        let pins = self.pins.get_or_init(|| Pins::watch(&self.site));
-        pins.open.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(pin));
+        self.pins.get_or_init(|| Pins::watch(&self.site)).add(pin);
     }
 
     /// Ends this process's presence and closes the engine, under the writer's lock.
     pub(crate) fn close(&self, patience: Duration) -> Result<()> {
         self.closing.store(true, Ordering::Release);
-        let given_back = self.give_back_all();
+        let given_back = self.give_back_all(patience);
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(committer) = &self.committer else { return self.site.engine.close() };
         // Whoever has only read leaves without asking for the writer's lock.
-        if session.is_none() && self.site.engine.close_reader()? {
+        if session.is_none() && self.site.engine.close_if_only_read()? {
             committer.stop();
             return given_back;
         }
@@ -225,7 +236,7 @@ impl Inner {
     }
 
     /// Gives back what this process still holds, uncharged, though handlers of it may still run.
-    fn give_back_all(&self) -> Result<()> {
+    fn give_back_all(&self, patience: Duration) -> Result<()> {
         if self.check_open().is_err() {
             return Ok(());
         }
@@ -243,14 +254,22 @@ impl Inner {
             Some(files) => crate::local::look(&files.folder, session.id)?.map(|seen| seen.beat),
             None => None,
         };
-        let mut reclaim = Reclaim { busy, ..Reclaim::of_all(session.id, beat) };
-        while let Outcome::Reclaimed(done) = self.perform(Intent::Reclaim(reclaim.clone()))? {
-            match done.next {
-                Some(next) => reclaim.after = Some(next),
-                None => break,
+        self.reclaim(Reclaim { busy, ..Reclaim::of_all(session.id, beat) }, patience).map(|_| ())
+    }
+
+    /// Takes a session's jobs back, slice by slice; gives all that became of them.
+    pub(crate) fn reclaim(&self, mut reclaim: Reclaim, patience: Duration) -> Result<Reclaimed> {
+        let mut all = Reclaimed::default();
+        loop {
+            let Outcome::Reclaimed(slice) = self.perform_within(Intent::Reclaim(reclaim.clone()), patience)? else {
+                return Err(Error::corrupt("a reclaim was answered without its outcome"));
+            };
+            reclaim.after = slice.next;
+            all.add(slice);
+            if reclaim.after.is_none() {
+                return Ok(all);
             }
         }
-        Ok(())
     }
 }
 
@@ -264,62 +283,6 @@ impl Drop for Inner {
             && error.kind() != ErrorKind::Closed
         {
             self.site.note_trouble(&error);
-        }
-    }
-}
-
-/// The snapshots that may still pin pages, and the thread that sees to them.
-struct Pins {
-    open: Arc<Mutex<Vec<Weak<Mutex<Pin>>>>>,
-    _sweep: Option<Alarm>,
-}
-
-impl Pins {
-    fn watch(site: &Site) -> Self {
-        let open: Arc<Mutex<Vec<Weak<Mutex<Pin>>>>> = Arc::default();
-        let swept = open.clone();
-        let sweep = Alarm::every("casque-pins", Duration::from_secs(1), move || {
-            let now = monotonic();
-            let is_pinned = |pin: &Weak<Mutex<Pin>>| {
-                pin.upgrade().is_some_and(|pin| pin.lock().unwrap_or_else(PoisonError::into_inner).expire(now))
-            };
-            swept.lock().unwrap_or_else(PoisonError::into_inner).retain(is_pinned);
-        });
-        // Without the thread a snapshot gives its pages up at its next read.
-        let sweep = sweep.inspect_err(|error| site.note_trouble(error)).ok();
-        Self { open, _sweep: sweep }
-    }
-}
-
-/// A channel that ends a thread's wait early.
-pub(crate) struct Alarm {
-    pid: u32,
-    stop: Option<Sender<()>>,
-    thread: Option<thread::JoinHandle<()>>,
-}
-
-impl Alarm {
-    /// Calls `tick` every `period` on a thread of its own until this is dropped.
-    pub(crate) fn every(name: &str, period: Duration, mut tick: impl FnMut() + Send + 'static) -> Result<Self> {
-        let (stop, stopped) = bounded::<()>(0);
-        let thread = thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || {
-                while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                    tick();
-                }
-            })
-            .map_err(|error| Error::unavailable(format!("the thread {name} can't be started")).because(error))?;
-        Ok(Self { pid: std::process::id(), stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for Alarm {
-    fn drop(&mut self) {
-        self.stop = None;
-        // A process that was forked has none of its parent's threads.
-        if let Some(thread) = self.thread.take().filter(|_| self.pid == std::process::id()) {
-            let _ = thread.join();
         }
     }
 }

@@ -4,6 +4,7 @@
 //! `transaction` are what a user sees of it. Which rows there are is in `keys`; what is beside the store in
 //! `crate::local`.
 
+pub(crate) mod alarm;
 pub(crate) mod apply;
 pub(crate) mod change;
 pub(crate) mod committer;
@@ -12,6 +13,7 @@ pub(crate) mod inner;
 pub(crate) mod keys;
 pub(crate) mod object;
 pub(crate) mod open;
+pub(crate) mod pins;
 pub(crate) mod session;
 pub(crate) mod settings;
 pub(crate) mod site;

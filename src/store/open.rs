@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    clock::{monotonic, sleep},
+    clock::{deadline_after, monotonic, sleep},
     codec,
     engine::{
         Engine as _, RowSet, Rows, SnapshotError,
@@ -212,7 +212,7 @@ impl StoreOptions {
     /// W8: there is no committer yet that would wait for the lock where this could give up.
     fn lock_to_create<'a>(&self, files: &'a Files) -> Result<WriterGuard<'a>> {
         const PURPOSE: &str = "create the store";
-        let deadline = monotonic() + self.patience;
+        let deadline = deadline_after(self.patience);
         loop {
             if let Some(guard) = files.lock()?.try_take(PURPOSE)? {
                 return Ok(guard);

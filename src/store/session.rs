@@ -15,7 +15,7 @@ use crate::{
         held,
         id::{JobId, SessionId, Token},
     },
-    store::{inner::Alarm, site::Site},
+    store::{alarm::Alarm, site::Site},
 };
 
 pub(crate) struct Session {
@@ -77,6 +77,10 @@ impl Session {
     /// P4: whether this process runs nothing, so that it may take a suspect job.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_hand().is_empty()
+    }
+
+    pub(crate) fn in_hand_count(&self) -> usize {
+        self.in_hand().len()
     }
 
     fn in_hand(&self) -> MutexGuard<'_, HashSet<(JobId, Token)>> {

@@ -21,7 +21,7 @@ pub(crate) fn watch<T>(
     patience: Duration,
     read: impl Fn(&Snapshot) -> Result<Option<Object<T>>>,
 ) -> Result<Option<Object<T>>> {
-    let deadline = deadline_after(patience);
+    let (since, deadline) = (monotonic(), deadline_after(patience));
     loop {
         // Read before the object is, so that a commit in between is not missed.
         let seen = store.inner.site.wakes();
@@ -33,6 +33,6 @@ pub(crate) fn watch<T>(
             let version = from.map_or("absent".to_owned(), |version| format!("at version {version}"));
             return Err(Error::new(ErrorKind::TimedOut, format!("\"{key}\" is still {version} after {patience:?}")));
         }
-        store.inner.wait_for_commit(seen, deadline);
+        store.inner.wait_for_commit(seen, since, deadline);
     }
 }

@@ -31,6 +31,8 @@ const OUTPUT_PART: usize = 16;
 const MESSAGE_BYTES_MAX: usize = 1 << 10;
 /// How long the output is waited for once the child has ended: what it left running may hold its pipes open.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
+/// When a command is tried again for which the store was not ready.
+const NOT_NOW: Duration = Duration::from_secs(1);
 /// The descriptor on which a child finds its lock.
 #[cfg(unix)]
 const LOCK_DESCRIPTOR: std::os::fd::RawFd = 3;
@@ -68,17 +70,25 @@ impl Task for Exec {
     fn run(self, job: &Job) -> Result<ExecOutput, TaskError> {
         let store = job.store();
         let folder = store.inner.site.files().map(|files| &files.folder);
-        let limit = usize::try_from(store.setting("payload-max")?).unwrap_or(usize::MAX) / OUTPUT_PART;
+        let payload_max = store.setting("payload-max").map_err(not_now)?;
+        let limit = usize::try_from(payload_max).unwrap_or(usize::MAX) / OUTPUT_PART;
         let mut command = self.command(job)?;
-        let lock = folder.map(|folder| children::create(folder, job.id(), job.token())).transpose()?;
+        let lock = folder.map(|folder| children::create(folder, job.id(), job.token())).transpose().map_err(not_now)?;
+        // Whoever takes the job back looks for the lock; so the lease is looked at once the lock is there.
+        if job.check().is_err() {
+            return Err(TaskError::Release);
+        }
         let child = start(&mut command, lock);
         // The command holds this process's copy of the lock, which is to be the child's alone.
         drop(command);
         let ended = child
             .map_err(|error| self.not_started(&error))
             .and_then(|child| finish(child, limit.min(OUTPUT_BYTES_MAX)));
-        if let Some(folder) = folder {
-            forget_lock(folder, job)?;
+        if let Some(folder) = folder
+            && let Err(error) = forget_lock(folder, job)
+        {
+            // The command has ended all the same; the lock's file goes with other leftovers.
+            store.inner.site.note_trouble(&error);
         }
         let (status, stdout, stderr) = ended?;
         match status.code() {
@@ -86,6 +96,11 @@ impl Task for Exec {
             _ => Err(TaskError::Failed(self.failure(status, &stderr))),
         }
     }
+}
+
+/// What the store lacks for now is no failure of the command.
+fn not_now(_: Error) -> TaskError {
+    TaskError::Snooze(NOT_NOW)
 }
 
 impl Exec {

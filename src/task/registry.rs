@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashSet},
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -12,7 +12,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::{
     codec::Payload,
     error::{Error, Result},
-    queue::{enqueue::check_name, lease::result_payload},
+    queue::{
+        enqueue::{ATTEMPTS_DEFAULT, check_name},
+        lease::result_payload,
+    },
     task::{Job, Task, TaskError, default_backoff},
 };
 
@@ -48,6 +51,7 @@ pub struct Registry {
 #[derive(Clone)]
 struct Entry {
     version: u32,
+    attempts_max: u32,
     run: Arc<Run>,
     describe: Arc<Describe>,
     backoff: Arc<Backoff>,
@@ -76,6 +80,7 @@ impl Registry {
         };
         let entry = Entry {
             version: T::VERSION,
+            attempts_max: T::ATTEMPTS_MAX,
             run: Arc::new(move |job: &Job| {
                 let task = decode(job.args_version(), job.payload()).map_err(|error| of_args(&error))?;
                 finish(&task.run(job)?)
@@ -108,6 +113,7 @@ impl Registry {
         let (decode, describe) = (upgrades.clone(), upgrades.clone());
         let entry = Entry {
             version: 1,
+            attempts_max: ATTEMPTS_DEFAULT,
             run: Arc::new(move |job: &Job| {
                 let args = decode.read(job.args_version(), job.payload()).map_err(|error| of_args(&error))?;
                 finish(&run(job, args)?)
@@ -146,6 +152,31 @@ impl Registry {
         (entry.describe)(entry.version, args)
             .map(|_| ())
             .map_err(|error| error.during(&format!("the arguments of task \"{task}\"")))
+    }
+
+    /// How many attempts a job of a task has where nothing else is said.
+    #[must_use]
+    pub fn attempts_max(&self, task: &str) -> u32 {
+        self.entry(task).map_or(ATTEMPTS_DEFAULT, |entry| entry.attempts_max)
+    }
+
+    /// Whether there is no task to run.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// Adds the tasks of another registry.
+    ///
+    /// # Errors
+    /// `Invalid` for an id that is taken.
+    pub(crate) fn add_all(&mut self, other: Self) -> Result<()> {
+        for (id, entry) in other.tasks {
+            self.insert(&id, entry)?;
+        }
+        for (alias, id) in other.aliases {
+            self.insert_alias(&alias, &id)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn names(&self) -> HashSet<String> {
@@ -217,7 +248,8 @@ impl<A> Registered<'_, A> {
         Ok(self)
     }
 
-    /// The present version of the arguments (1 where nothing is said), and how to read those of older ones.
+    /// The present version of the arguments (1 where nothing is said), and how to read those of other ones. Whoever
+    /// enqueues says the same version: [`JobRequest::args_version`](crate::JobRequest::args_version).
     pub fn version(
         &mut self,
         version: u32,
@@ -232,6 +264,12 @@ impl<A> Registered<'_, A> {
         self.change(|entry| entry.backoff = Arc::new(backoff))
     }
 
+    /// How many attempts a job has where its producer says nothing: for the command line, which knows the registry.
+    /// From Rust, [`JobRequest::max_attempts`](crate::JobRequest::max_attempts) says so.
+    pub fn attempts_max(&mut self, attempts: u32) -> &mut Self {
+        self.change(|entry| entry.attempts_max = attempts)
+    }
+
     fn change(&mut self, change: impl FnOnce(&mut Entry)) -> &mut Self {
         if let Some(entry) = self.registry.tasks.get_mut(&self.id) {
             change(entry);
@@ -243,7 +281,7 @@ impl<A> Registered<'_, A> {
 type Upgrade<A> = Arc<dyn Fn(u32, &Payload) -> Result<A> + Send + Sync>;
 
 /// How the arguments of a closure are read: the present version as they are, older ones by its upgrade.
-struct Upgrades<A>(Arc<std::sync::OnceLock<(u32, Upgrade<A>)>>);
+struct Upgrades<A>(Arc<RwLock<Option<(u32, Upgrade<A>)>>>);
 
 impl<A> Clone for Upgrades<A> {
     fn clone(&self) -> Self {
@@ -259,14 +297,13 @@ impl<A> Default for Upgrades<A> {
 
 impl<A> Upgrades<A> {
     fn set(&self, version: u32, upgrade: Upgrade<A>) {
-        // Said twice, the first holds.
-        let _ = self.0.set((version, upgrade));
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some((version, upgrade));
     }
 }
 
 impl<A: DeserializeOwned> Upgrades<A> {
     fn read(&self, version: u32, args: &Payload) -> Result<A> {
-        match self.0.get() {
+        match &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
             Some((present, upgrade)) if version != *present => upgrade(version, args),
             None if version != 1 => {
                 Err(Error::invalid(format!("the arguments are of version {version}, and this is 1")))

@@ -85,6 +85,7 @@ impl Claimer {
     }
 
     fn strictly(&mut self, setup: &Setup, wanted: &Wanted) -> Result<Batch> {
+        let mut suspects_wait = false;
         for queue in self.queues.clone() {
             let snapshot = self.store.snapshot()?;
             let mut view =
@@ -94,9 +95,7 @@ impl Claimer {
                 shifted += 1;
             }
             if shifted == 0 {
-                if view.suspects_wait() {
-                    return Ok(Batch { suspects_wait: true, ..Batch::default() });
-                }
+                suspects_wait |= view.suspects_wait();
                 continue;
             }
             setup.pause.iter().for_each(|pause| pause());
@@ -104,7 +103,8 @@ impl Claimer {
                 Ok(leases) => {
                     self.conflicts.remove(&queue);
                     let alone = leases.first().is_some_and(Lease::is_suspect);
-                    return Ok(Batch { leases, alone, ..Batch::default() });
+                    suspects_wait |= view.suspects_wait();
+                    return Ok(Batch { leases, alone, suspects_wait, ..Batch::default() });
                 }
                 Err(error) if error.is_hijacked() => {
                     self.hijacked(setup, &queue, &error);
@@ -113,7 +113,7 @@ impl Claimer {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Batch::default())
+        Ok(Batch { suspects_wait, ..Batch::default() })
     }
 
     /// C2: counts the conflicts that no claim has carried yet, when the worker leaves.

@@ -17,7 +17,12 @@ use crate::{
         info::stats,
         settle::Ending,
     },
-    store::{Store, inner::LOOK_ANYWAY, session::Session, site::Turn},
+    store::{
+        Store,
+        inner::{LOOK_ANYWAY, wake_poll},
+        session::Session,
+        site::Turn,
+    },
     worker::{
         Drain, Report, Setup,
         claimer::{Batch, Claimer},
@@ -29,9 +34,6 @@ use crate::{
 
 /// How often a dispatcher that waits for a handler looks whether it is to stop.
 const STOP_POLL: Duration = Duration::from_millis(20);
-/// W7: how often an idle worker reads the wake-up counter in its first idle second, and after that.
-const WAKE_POLL: Duration = Duration::from_millis(5);
-const WAKE_POLL_LATER: Duration = Duration::from_millis(25);
 
 /// The turn of the one busy worker that makes itself idle for suspect jobs.
 const TURN: &str = "suspects";
@@ -48,6 +50,8 @@ struct Dispatch {
     freed: Receiver<Lease>,
     /// What is with a handler, or waits for one.
     out: HashMap<(JobId, Token), Lease>,
+    /// What handlers are done with, and the settler may not be.
+    settling: Vec<Lease>,
     /// P4: what is out is suspect, and nothing runs beside it.
     alone: bool,
     /// P4: this worker claims no more until it is idle, for a suspect job that waits.
@@ -80,6 +84,7 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
         ended,
         freed,
         out: HashMap::new(),
+        settling: Vec::new(),
         alone: false,
         turn: None,
         hijacks: 0,
@@ -87,7 +92,7 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
     };
     let worked = dispatch.work();
     let gave_up = dispatch.wind_down();
-    if let Err(error) = dispatch.claimer.count_conflicts() {
+    if !gave_up && let Err(error) = dispatch.claimer.count_conflicts() {
         tell(&setup.listeners, &Event::Trouble { doing: "count hijacks", message: error.full_message() });
     }
     drop(maintenance);
@@ -117,7 +122,9 @@ impl Dispatch {
         while !self.setup.stop.is_stopping() {
             self.collect_freed();
             let free = (self.setup.concurrency + self.setup.prefetch).saturating_sub(self.out.len());
-            if free == 0 || ((self.alone || self.turn.is_some()) && !self.out.is_empty()) {
+            self.settling.retain(|lease| !lease.is_settled());
+            let busy = !self.out.is_empty() || !self.settling.is_empty();
+            if free == 0 || ((self.alone || self.turn.is_some()) && busy) {
                 self.wait_for_freed(STOP_POLL);
                 continue;
             }
@@ -154,8 +161,10 @@ impl Dispatch {
     fn hand_out(&mut self, batch: Batch) -> bool {
         self.alone = batch.alone;
         self.turn = None;
-        if batch.suspects_wait && !batch.alone {
-            // One busy worker makes itself idle for suspect jobs; all others go on.
+        // One busy worker makes itself idle for suspect jobs; all others go on, and so does one that can't become idle,
+        // since others in its process have jobs in hand.
+        let own = self.out.len() + self.settling.len();
+        if batch.suspects_wait && !batch.alone && self.session.in_hand_count() <= own + batch.leases.len() {
             self.turn = self.store.inner.site.try_turn(TURN);
         }
         let again = batch.lost || !batch.leases.is_empty();
@@ -180,6 +189,9 @@ impl Dispatch {
             tell(&self.setup.listeners, &Event::Completed { job: lease.id(), token: lease.token() });
         }
         self.out.remove(&(lease.id(), lease.token()));
+        if !lease.is_settled() {
+            self.settling.push(lease.clone());
+        }
     }
 
     fn wait_for_freed(&mut self, patience: Duration) {
@@ -190,8 +202,7 @@ impl Dispatch {
 
     /// W7: waits until somebody commits, or a handler is free; polls eight bytes of memory, never the disk.
     fn wait_for_work(&mut self, seen: u64, idle_since: Instant, suspects_wait: bool) {
-        let long_idle = monotonic().duration_since(idle_since) > Duration::from_secs(1);
-        let poll = if long_idle { WAKE_POLL_LATER } else { WAKE_POLL };
+        let poll = wake_poll(idle_since, monotonic());
         let begun = monotonic();
         // A writer that died after its commit and before it counted it must not keep the worker waiting.
         let counts = || self.store.inner.site.wakes() == seen && monotonic().duration_since(begun) < LOOK_ANYWAY;
@@ -228,7 +239,7 @@ impl Dispatch {
     fn wind_down(&mut self) -> bool {
         while let Ok(assignment) = self.unbegun.try_recv() {
             self.out.remove(&(assignment.lease.id(), assignment.lease.token()));
-            let _ = self.ended.send(Ended { lease: assignment.lease, how: Ending::Release });
+            let _ = self.ended.send(Ended { lease: assignment.lease, how: Ending::Release, ticket: None });
         }
         while !self.out.is_empty() {
             if self.setup.stop.is_at_once() {
@@ -251,7 +262,7 @@ impl Dispatch {
         busy.iter().for_each(Lease::leave_to_child);
         let tickets: Vec<_> = idle.into_iter().map(|lease| (lease.give_up(), lease)).collect();
         for (ticket, lease) in tickets {
-            match ticket.and_then(|ticket| lease.settled(ticket)) {
+            match ticket.and_then(|ticket| lease.settled(&ticket)) {
                 Ok(settled) => {
                     tell(&self.setup.listeners, &Event::GivenBack { job: settled.job, state: settled.state });
                 }

@@ -12,6 +12,7 @@ use crate::{
     clock::monotonic,
     error::{Error, Result},
     queue::{Lease, settle::Ending},
+    store::committer::Ticket,
     task::{Job, TaskError},
     worker::{
         Setup,
@@ -35,6 +36,8 @@ pub(crate) struct Assignment {
 pub(crate) struct Ended {
     pub(crate) lease: Lease,
     pub(crate) how: Ending,
+    /// Its settlement, where that was handed in and not answered yet.
+    pub(crate) ticket: Option<Ticket>,
 }
 
 /// Starts a handler's thread; it ends when there are no more assignments to come.
@@ -49,7 +52,7 @@ pub(crate) fn start(
         for assignment in assignments {
             if let Some(how) = handle(&setup, &assignment) {
                 // If the settler is gone the worker was stopped at once, and has given the lease back.
-                let _ = ended.send(Ended { lease: assignment.lease.clone(), how });
+                let _ = ended.send(Ended { lease: assignment.lease.clone(), how, ticket: None });
             }
             let _ = freed.send(assignment.lease);
         }

@@ -15,8 +15,9 @@ use crate::{
     },
     store::{
         Store,
+        alarm::Alarm,
         change::{Intent, Outcome},
-        inner::{Alarm, LOOK_ANYWAY},
+        inner::{LOOK_ANYWAY, wake_poll},
     },
     worker::{
         Setup,
@@ -28,8 +29,6 @@ mod recovery;
 
 use recovery::Recovery;
 
-/// How often the wake-up counter is read to learn of new schedules.
-const TICK: Duration = Duration::from_millis(5);
 /// W7: how often the other sessions are looked at.
 const SESSIONS_EVERY: Duration = Duration::from_millis(200);
 /// How often ended jobs are looked at.
@@ -42,6 +41,8 @@ struct Maintenance {
     setup: Arc<Setup>,
     recovery: Recovery,
     seen_wakes: Option<u64>,
+    /// When somebody last committed, as far as this thread saw.
+    quiet_since: Instant,
     next_due: Option<Timestamp>,
     next_look: Instant,
     next_promote: Instant,
@@ -57,13 +58,17 @@ pub(crate) fn start(store: &Store, setup: &Arc<Setup>) -> Result<Alarm> {
         store: store.clone(),
         setup: setup.clone(),
         seen_wakes: None,
+        quiet_since: now,
         next_due: None,
         next_look: now,
         next_promote: now,
         next_sessions: now,
         next_prune: now,
     };
-    Alarm::every("casque-maintenance", TICK, move || maintenance.tick())
+    Alarm::paced("casque-maintenance", Duration::ZERO, move || {
+        maintenance.tick();
+        wake_poll(maintenance.quiet_since, monotonic())
+    })
 }
 
 impl Maintenance {
@@ -98,6 +103,9 @@ impl Maintenance {
     fn promote(&mut self) -> Result<()> {
         let wakes = self.store.inner.site.wakes();
         let now = monotonic();
+        if self.seen_wakes != Some(wakes) {
+            self.quiet_since = now;
+        }
         if self.seen_wakes != Some(wakes) || now >= self.next_look {
             self.next_due = next_due(self.store.inner.rows()?.as_ref())?;
             self.seen_wakes = Some(wakes);

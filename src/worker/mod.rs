@@ -10,6 +10,8 @@ mod handler;
 mod maintenance;
 mod settler;
 mod stop;
+#[cfg(test)]
+mod tests;
 
 use std::{sync::Arc, time::Duration};
 
@@ -120,9 +122,11 @@ impl Worker {
         self
     }
 
-    /// Runs the tasks of a registry; those set before are gone.
+    /// Also runs the tasks of a registry.
     pub fn tasks(mut self, registry: Registry) -> Self {
-        self.setup.registry = registry;
+        if let Err(error) = self.setup.registry.add_all(registry) {
+            self.wrong.get_or_insert(error);
+        }
         self
     }
 
@@ -211,9 +215,18 @@ impl Worker {
     /// Works until it is stopped, or drained; on this thread and those of its handlers.
     ///
     /// # Errors
-    /// `Invalid` for a wrong setup; `Closed` when the store was closed; `Corrupt` when it is damaged. What will pass,
-    /// as a lock that another holds, is told as [`Event::Trouble`] and tried again.
+    /// `Invalid` for a wrong setup: no task, an id given twice, a bad queue name, a concurrency out of range; `Closed`
+    /// when the store was closed; `Corrupt` when it is damaged. What will pass, as a lock that another holds, is told
+    /// as [`Event::Trouble`] and tried again.
     pub fn run(self) -> Result<Report> {
+        if self.setup.registry.is_empty() && self.wrong.is_none() {
+            return Err(Error::invalid("the worker has no task to run; give it some with `task` or `tasks`"));
+        }
+        self.run_whatever_it_knows()
+    }
+
+    /// As [`Worker::run`]; without a task it only keeps the store in order.
+    pub(crate) fn run_whatever_it_knows(self) -> Result<Report> {
         if let Some(wrong) = self.wrong {
             return Err(wrong);
         }

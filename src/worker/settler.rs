@@ -71,12 +71,17 @@ impl Settler {
             .into_iter()
             // Given back meanwhile, by a worker that was stopped at once.
             .filter(|ended| !ended.lease.is_settled())
-            .map(|ended| (ended.lease.submit(ended.how.clone()), ended))
+            // One whose answer was not there in time is waited for again: sent anew, it would find itself done.
+            .map(|mut ended| (ended.ticket.take().map_or_else(|| ended.lease.submit(ended.how.clone()), Ok), ended))
             .collect();
         let mut again = Vec::new();
         for (ticket, mut ended) in tickets {
             let (job, token) = (ended.lease.id(), ended.lease.token());
-            let error = match ticket.and_then(|ticket| ended.lease.settled(ticket)) {
+            let settled = match &ticket {
+                Ok(ticket) => ended.lease.settled(ticket),
+                Err(error) => Err(error.for_each_caller()),
+            };
+            let error = match settled {
                 Ok(settled) => {
                     self.tell_settled(&ended, settled);
                     continue;
@@ -98,6 +103,7 @@ impl Settler {
                 // The handler has done its work: what will pass is waited out.
                 ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::Conflict | ErrorKind::TimedOut => {
                     self.tell_trouble(&error);
+                    ended.ticket = ticket.ok().filter(|ticket| ticket.may_be_answered());
                     again.push(ended);
                 }
                 // What won't is left to whoever recovers the job.

@@ -7,7 +7,7 @@ use std::{fmt::Debug, io, ops::Bound, sync::Arc, time::Duration};
 
 use redb::{BackendError, StorageBackend, backends::FileBackend};
 
-use crate::clock::{monotonic, sleep};
+use crate::clock::{deadline_after, monotonic, sleep};
 
 /// What the storage is about to do.
 #[doc(hidden)]
@@ -58,8 +58,7 @@ impl Backend {
     fn wait_for(&self, try_lock: impl Fn() -> Result<bool, BackendError>) -> Result<(), BackendError> {
         let mut deadline = None;
         while !try_lock()? {
-            let now = monotonic();
-            if now >= *deadline.get_or_insert(now + self.patience) {
+            if monotonic() >= *deadline.get_or_insert_with(|| deadline_after(self.patience)) {
                 return Err(BackendError::Io(io::ErrorKind::TimedOut.into()));
             }
             sleep(LOCK_POLL);

@@ -139,10 +139,13 @@ impl Redb {
     fn begin_write(&self) -> Result<WriteTransaction> {
         // It waits for redb's own lock: only a writer that is just dying can hold it, for the system frees the locks of
         // a process one after the other.
-        if let Handle::Writer(writer) = &self.slot().handle
-            && let Ok(Ok(transaction)) = self.place.guarded(WRITE, || writer.begin_write())
-        {
-            return Ok(transaction);
+        if let Handle::Writer(writer) = &self.slot().handle {
+            let begun = self.place.guarded(WRITE, || writer.begin_write());
+            let begun = begun.and_then(|begun| begun.map_err(|error| self.place.of_transaction(WRITE, error)));
+            // Whoever waited in vain for a lock has waited enough; a fresh handle would wait for the same.
+            if begun.as_ref().map_or_else(|error| error.kind() == ErrorKind::TimedOut, |_| true) {
+                return begun;
+            }
         }
         self.open_writer()?;
         let begun = match &self.slot().handle {
@@ -281,7 +284,7 @@ impl Engine for Redb {
         self.open_writer()
     }
 
-    fn close_reader(&self) -> Result<bool> {
+    fn close_if_only_read(&self) -> Result<bool> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(self.slot().handle, Handle::Writer(_)) {
             return Ok(false);

@@ -44,7 +44,7 @@ impl Engine for AfterDeath {
         self.rows.recover()
     }
 
-    fn close_reader(&self) -> Result<bool> {
+    fn close_if_only_read(&self) -> Result<bool> {
         Ok(false)
     }
 

@@ -38,7 +38,7 @@ impl Engine for Arc<Failing> {
         Ok(())
     }
 
-    fn close_reader(&self) -> Result<bool> {
+    fn close_if_only_read(&self) -> Result<bool> {
         Ok(false)
     }
 

@@ -20,7 +20,7 @@ use crate::{
     },
     store::{
         Store,
-        change::{Intent, Outcome},
+        change::Intent,
         session::{Observer, Pulse, Session, remove_if_idle},
     },
     worker::{
@@ -125,17 +125,10 @@ impl Recovery {
         if busy.len() == jobs.len() {
             return Ok(busy.is_empty());
         }
-        let mut reclaim = reclaim_of(session, seen, busy);
-        loop {
-            let Outcome::Reclaimed(done) = self.store.inner.perform(Intent::Reclaim(reclaim.clone()))? else {
-                return Ok(false);
-            };
-            self.tell_recovered(session, &done);
-            match done.next {
-                Some(next) => reclaim.after = Some(next),
-                None => return Ok(reclaim.busy.is_empty()),
-            }
-        }
+        let inner = &self.store.inner;
+        let done = inner.reclaim(reclaim_of(session, seen, busy), inner.patience)?;
+        self.tell_recovered(session, &done);
+        Ok(done.busy.is_empty())
     }
 
     fn tell_recovered(&self, session: SessionId, done: &Reclaimed) {
