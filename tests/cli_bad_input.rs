@@ -70,6 +70,7 @@ fn is_wrong_usage(args: &[&str], stdin: &str, names: &[&str]) {
 fn is_refused_by_the_store(args: &[&str], stdin: &str, names: &[&str]) {
     let cli = Cli::new();
     cli.run_with_stdin(args, stdin).fails(USAGE, names);
+    assert_eq!(contents(&cli.path("")), [], "{args:?} made something");
     cli.id(&["enqueue", "a"]);
     let before = everything_seen(&cli);
     cli.run_with_stdin(args, stdin).fails(USAGE, names);

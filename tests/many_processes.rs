@@ -500,6 +500,7 @@ fn process_that_commits_in_a_loop_lets_others_in() {
     assert_sound(&store);
 }
 
+/// S44, in part: there is no log.
 #[test]
 fn symbolic_link_leads_to_the_same_store() {
     let scene = Scene::new();
@@ -518,6 +519,7 @@ fn symbolic_link_leads_to_the_same_store() {
     assert_sound(&store);
 }
 
+/// S44.
 #[test]
 fn store_with_two_names_is_refused() {
     let scene = Scene::new();
