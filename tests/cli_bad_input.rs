@@ -277,6 +277,27 @@ fn priority_out_of_range() {
     is_wrong_usage(&["enqueue", "a", "--max-attempts", "0"], "", &["at least one attempt"]);
 }
 
+/// redb panics on some of these pages: that is told as damage, and nothing of a panic is to be seen.
+#[test]
+fn zeroed_page() {
+    let cli = Cli::new();
+    cli.id(&["enqueue", "a", "--count", "300"]);
+    let whole = fs::read(cli.store()).unwrap();
+    let mut gave_up = 0;
+    for page in (1..whole.len() / 4096).filter(|page| whole[page * 4096..][..4096].iter().any(|byte| *byte != 0)) {
+        let mut damaged = whole.clone();
+        damaged[page * 4096..][..4096].fill(0);
+        cli.write("app.redb", damaged);
+        let ran = cli.run(&["list"]);
+        assert!(!ran.stderr.contains("panicked at") && !ran.stderr.contains("stack backtrace"), "{ran:?}");
+        if ran.stderr.contains("redb gave up") {
+            assert_eq!(ran.code, DAMAGED, "{ran:?}");
+            gave_up += 1;
+        }
+    }
+    assert!(gave_up > 0, "no page makes redb panic");
+}
+
 #[test]
 fn queue_name_with_a_control_character() {
     for args in [
