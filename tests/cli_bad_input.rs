@@ -240,7 +240,8 @@ fn bad_json() {
     is_wrong_usage(&["enqueue", "a", "--args", "{\"x\":"], "", &["arguments", "not valid JSON", "line 1 column 5"]);
     is_wrong_usage(&["enqueue", "a", "--args", "-"], "{]", &["arguments", "not valid JSON", "column 2"]);
     is_wrong_usage(&["enqueue", "a", "--args", ""], "", &["arguments", "not valid JSON"]);
-    is_wrong_usage(&["root", "put", "k", "nope"], "", &["value of \"k\"", "not valid JSON"]);
+    let says = ["value of \"k\"", "not valid JSON", "a string needs quotes: '\"nope\"'"];
+    is_wrong_usage(&["root", "put", "k", "nope"], "", &says);
 }
 
 #[test]
@@ -275,6 +276,13 @@ fn priority_out_of_range() {
     is_wrong_usage(&["enqueue", "a", "--priority", "high"], "", &["high", "--priority"]);
     is_wrong_usage(&["exec", "--priority", "101", "--", "true"], "", &["101", "-100 to 100"]);
     is_wrong_usage(&["enqueue", "a", "--max-attempts", "0"], "", &["at least one attempt"]);
+}
+
+#[test]
+fn numbers_and_pairs_say_what_is_allowed() {
+    is_wrong_usage(&["enqueue", "a", "--count", "0"], "", &["--count", "a whole number, 1 or more"]);
+    is_wrong_usage(&["exec", "--env", "FOO", "--", "true"], "", &["\"FOO\" is not NAME=VALUE"]);
+    is_wrong_usage(&["enqueue", "a", "--metadata", "FOO"], "", &["\"FOO\" is not KEY=VALUE"]);
 }
 
 /// redb panics on some of these pages: that is told as damage, and nothing of a panic is to be seen.

@@ -70,7 +70,7 @@ fn failed_command_is_tried_again_and_one_that_cannot_run_is_not() {
     let cli = Cli::new();
     let fails = cli.id(&["exec", "--", "sh", "-c", "echo no good >&2; exit 7"]);
     let killed = cli.id(&["exec", "--max-attempts", "1", "--", "sh", "-c", "kill -9 $$"]);
-    let missing = cli.id(&["exec", "--", "no-such-command-here"]);
+    let missing = cli.id(&["exec", "no-such-command-here", "-la"]);
     let nowhere = cli.id(&["exec", "--cwd", "none", "--", "true"]);
     let empty = cli.id(&["enqueue", "exec", "--args", r#"{"command": []}"#]);
     cli.run(&["work", "--drain", "--allow-exec"]).succeeds();
@@ -126,6 +126,11 @@ fn gentle_stop_finishes_what_has_begun_and_gives_the_rest_back() {
     worker.signal("INT");
     until("the others are given back", || (cli.state(ids[2]) == "ready").then_some(()));
     assert_eq!(cli.state(ids[0]), "running");
+    let cancelled = cli.one(&["cancel", ids[0]]);
+    assert_eq!(cancelled, json!({ "id": ids[0], "state": "running", "cancelling": true }));
+    let page = cli.run(&["cancel", ids[0]]).succeeds().stdout;
+    assert_eq!(page, format!("{} running, to be cancelled when its handler ends\n", ids[0]));
+    assert_eq!(cli.one(&["show", ids[0]])["cancelling"], true);
     cli.write("go", "");
     let ran = worker.end().succeeds();
     assert!(ran.stderr.contains("once more to stop at once"), "{ran:?}");
