@@ -267,12 +267,18 @@ fn work_says_what_it_did_and_what_stays() {
     assert_eq!((&summary["left"][0]["ready"], &summary["left"][0]["scheduled"]), (&json!(1), &json!(1)));
     assert_eq!(summary["not_run_here"], json!(["other"]));
     assert_eq!(ran.stderr.matches("task \"other\"").count(), 1, "{ran:?}");
+    let begins = format!("works on default of {}; tasks: exec; Ctrl-C to stop", cli.store().display());
+    assert!(ran.stderr.contains(&begins), "{ran:?}");
     let ran = cli.run(&["work", "--drain", "-v", "--strict", "--queue", "empty"]).succeeds();
     assert!(ran.stdout.contains("completed 0"), "{ran:?}");
+    assert!(ran.stderr.contains("there is no queue \"empty\" so far"), "{ran:?}");
     for table in ["list", "stats"] {
         let ran = cli.run(&[table, "--queue", "empty"]).succeeds();
         assert!(ran.stderr.contains("there is no queue \"empty\" so far"), "{ran:?}");
     }
+    let new = Cli::new();
+    let ran = new.run(&["work", "--drain"]).succeeds();
+    assert!(ran.stderr.contains("a new store") && ran.stderr.contains("tasks: none"), "{ran:?}");
     cli.run(&["work", "--concurrency", "0"]).fails(2, &["concurrency"]);
     cli.run(&["work", "--with-scheduled"]).fails(2, &["--drain"]);
 }
