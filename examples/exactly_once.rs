@@ -9,6 +9,8 @@
 //! moments and starts others, so handlers run more often than there are jobs. The counter is exact nonetheless: see
 //! `job.complete_in` below. With a plain `store.add` and a return, a worker killed in between would count twice.
 
+mod common;
+
 use std::{
     env,
     error::Error,
@@ -25,9 +27,8 @@ const WORKERS: usize = 3;
 const KILLS: usize = 20;
 const PATIENCE: Duration = Duration::from_mins(1);
 
-fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let args: Vec<String> = env::args().skip(1).collect();
-    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+fn main() -> ExitCode {
+    common::run(include_str!("exactly_once.rs"), &[], |args| match *args {
         [] => {
             let folder = tempfile::tempdir()?;
             play(&folder.path().join("exactly-once.redb"))
@@ -35,7 +36,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         [store] => play(Path::new(store)),
         ["worker", store] => work(&Store::open(store)?),
         _ => Err("usage: exactly_once [STORE]".into()),
-    }
+    })
 }
 
 /// Enqueues the jobs, kills workers while there is something to do, and looks at the counter.

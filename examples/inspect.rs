@@ -4,20 +4,29 @@
 //! cargo run --release --example inspect [STORE]
 //! ```
 //!
-//! What to look at: the store is opened for reading only, so this takes no lock and keeps nobody waiting. Run it while
-//! `worker` and `producer` are busy. All objects are of one snapshot: each has the version of the commit that wrote it,
-//! and none is newer than the snapshot. What a Rust program stored as a type of its own shows as hex: only
-//! that program can read it.
+//! What to look at: this reads a snapshot, and keeps nobody waiting. Run it while `worker` and `producer` are busy, or
+//! after one of them was killed: it recovers what that one left. All objects are of one snapshot: each has the version
+//! of the commit that wrote it, and none is newer than the snapshot. What a Rust program stored as a type of its own
+//! shows as hex: only that program can read it.
 
-use std::{env, error::Error, path::PathBuf};
+mod common;
+
+use std::{env, error::Error, path::Path, process::ExitCode};
 
 use casque::{JobFilter, StoreOptions};
 
 const JOBS_SHOWN: usize = 50;
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let path = env::args_os().nth(1).map_or_else(|| env::temp_dir().join("casque-demo.redb"), PathBuf::from);
-    let store = StoreOptions::new().read_only().open(&path)?;
+fn main() -> ExitCode {
+    common::run(include_str!("inspect.rs"), &[], |args| match *args {
+        [] => play(&env::temp_dir().join("casque-demo.redb")),
+        [store] => play(Path::new(store)),
+        _ => Err("usage: inspect [STORE]".into()),
+    })
+}
+
+fn play(path: &Path) -> Result<ExitCode, Box<dyn Error>> {
+    let store = StoreOptions::new().create(false).open(path)?;
 
     let snapshot = store.snapshot()?;
     println!("{} at version {}, last changed {}", path.display(), snapshot.version(), snapshot.stamp());
@@ -36,5 +45,5 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("  job {}: {} {}, {}{holder}", job.id, job.task, job.args.to_json(), job.state);
         }
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }

@@ -7,13 +7,22 @@
 //! What to look at: start three of `worker` in three terminals first, and run this in a fourth. Each line is printed
 //! after its job is on the disk: kill this at any moment, and the jobs that it has named will run.
 
-use std::{env, error::Error, path::PathBuf};
+mod common;
+
+use std::{env, error::Error, path::Path, process::ExitCode};
 
 use casque::{JobRequest, Store};
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let path = env::args_os().nth(1).map_or_else(|| env::temp_dir().join("casque-demo.redb"), PathBuf::from);
-    let store = Store::open(&path)?;
+fn main() -> ExitCode {
+    common::run(include_str!("producer.rs"), &[], |args| match *args {
+        [] => play(&env::temp_dir().join("casque-demo.redb")),
+        [store] => play(Path::new(store)),
+        _ => Err("usage: producer [STORE]".into()),
+    })
+}
+
+fn play(path: &Path) -> Result<ExitCode, Box<dyn Error>> {
+    let store = Store::open(path)?;
     let queue = store.queue("default");
     for number in 1..=20 {
         let id = queue.enqueue(JobRequest::new("say", &format!("hello from number {number}")))?;
@@ -21,5 +30,5 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("queue {} of {}: {} jobs are ready", queue.name(), path.display(), queue.stats()?.ready);
     store.close()?;
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }

@@ -5,18 +5,20 @@
 //! ```
 //!
 //! What to look at: the workers are strict, and dawdle between their snapshot and their commit. So two of them often
-//! shift the same job off the queue. One commits; the other says `someone hijacked my job` on stderr and
-//! grabs another. Each run appends its job, token and pid to a file, and each hijack its job and pid. The last line of
+//! shift the same job off the queue. One commits; the other says `someone hijacked my job` and grabs
+//! another. Each run appends its job, token and pid to a file, and each hijack its job and pid. The last line of
 //! the output is counted from that file: however many hijacks there were, no job is lost and none is run twice.
+
+mod common;
 
 use std::{
     collections::BTreeMap,
     env,
     error::Error,
     fs::{self, OpenOptions},
-    io::Write as _,
+    io::{BufRead as _, BufReader, Write as _},
     path::Path,
-    process::{self, Child, Command, ExitCode},
+    process::{self, Child, Command, ExitCode, Stdio},
     sync::Arc,
     thread,
     time::Duration,
@@ -28,9 +30,8 @@ const JOBS: u32 = 20;
 const WORKERS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let args: Vec<String> = env::args().skip(1).collect();
-    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+fn main() -> ExitCode {
+    common::run(include_str!("quickstart.rs"), &[], |args| match *args {
         [] => {
             let folder = tempfile::tempdir()?;
             play(&folder.path().join("quickstart.redb"))
@@ -39,7 +40,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         ["worker", store, log] => work(&Store::open(store)?, Path::new(log)),
         [store] => play(Path::new(store)),
         _ => Err("usage: quickstart [STORE]".into()),
-    }
+    })
 }
 
 /// Starts the others, waits until every job has ended, and counts.
@@ -85,8 +86,13 @@ fn play(path: &Path) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn start(role: &str, store: &Path, log: &Path) -> Result<Child, Box<dyn Error>> {
-    let child = Command::new(env::current_exe()?).arg(role).arg(store).arg(log).spawn()?;
+    let mut command = Command::new(env::current_exe()?);
+    let mut child = command.arg(role).arg(store).arg(log).stderr(Stdio::piped()).spawn()?;
     println!("{role} is process {}", child.id());
+    let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+    // A strict worker says on stderr by itself that it was hijacked; here it is told once, with its process.
+    let others = stderr.lines().map_while(Result::ok).filter(|line| !line.starts_with("someone hijacked my job"));
+    thread::spawn(|| others.for_each(|line| eprintln!("{line}")));
     Ok(child)
 }
 
@@ -120,6 +126,8 @@ fn work(store: &Store, log: &Path) -> Result<ExitCode, Box<dyn Error>> {
             if let Event::HijackedStrictly(conflict) = event
                 && let Subject::Hijack { job, .. } = &conflict.subject
             {
+                let by = conflict.by.as_ref().map_or_else(|| "another".to_owned(), ToString::to_string);
+                println!("worker {pid}: someone hijacked my job {job} (taken by {by}); grabbing another");
                 let line = format!("hijack {job} pid {pid}\n");
                 hijacks.as_ref().write_all(line.as_bytes()).expect("the log can be written");
             }

@@ -8,6 +8,8 @@
 //! since; otherwise it runs again. So the processes conflict all the time, and no money appears or vanishes: the sum
 //! holds at the end, and in each snapshot that the auditor takes meanwhile.
 
+mod common;
+
 use std::{
     env,
     error::Error,
@@ -25,9 +27,8 @@ const TOTAL: i64 = ACCOUNTS * OPENING_BALANCE;
 const PROCESSES: i64 = 4;
 const TRANSFERS_EACH: i64 = 100;
 
-fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let args: Vec<String> = env::args().skip(1).collect();
-    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+fn main() -> ExitCode {
+    common::run(include_str!("transfer.rs"), &[], |args| match *args {
         [] => {
             let folder = tempfile::tempdir()?;
             play(&folder.path().join("transfer.redb"))
@@ -35,7 +36,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         [store] => play(Path::new(store)),
         ["teller", store] => be_teller(&Store::open(store)?),
         _ => Err("usage: transfer [STORE]".into()),
-    }
+    })
 }
 
 /// Opens the accounts, starts the tellers, and audits until they are done.

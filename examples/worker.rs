@@ -9,19 +9,35 @@
 //! hijacked, and all twenty jobs run once. Without `--strict` a hijack costs nothing: the claim takes the next job in
 //! the same commit. Kill one with `kill -9` while it runs a job: another takes the job over in under a second.
 
-use std::{env, error::Error, path::PathBuf, process, thread, time::Duration};
+mod common;
+
+use std::{
+    env,
+    error::Error,
+    path::PathBuf,
+    process::{self, ExitCode},
+    thread,
+    time::Duration,
+};
 
 use casque::{Event, Policy, Registry, Store, Worker};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    common::run(include_str!("worker.rs"), &["--race", "--strict", "--drain"], play)
+}
+
+fn play(args: &[&str]) -> Result<ExitCode, Box<dyn Error>> {
     let mut path = env::temp_dir().join("casque-demo.redb");
     let (mut race, mut strict, mut drain) = (false, false, false);
-    for arg in env::args().skip(1) {
-        match arg.as_str() {
+    for arg in args {
+        match *arg {
             "--race" => race = true,
             "--strict" => strict = true,
             "--drain" => drain = true,
-            option if option.starts_with('-') => return Err(format!("there is no option {option}").into()),
             store => path = PathBuf::from(store),
         }
     }
@@ -52,9 +68,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         worker = worker.pause_before_commit(|| thread::sleep(Duration::from_millis(fastrand::u64(0..3_000))));
     }
 
+    let (mut signals, stop) = (Signals::new([SIGINT, SIGTERM])?, worker.stop_handle());
+    // The first signal lets it finish what it has begun, a second one stops it at once.
+    thread::spawn(move || signals.forever().for_each(|_| stop.stop()));
+
     println!("worker {} on {}; stop it with Ctrl-C", process::id(), path.display());
     let report = worker.run()?;
     println!("{} jobs run, {} hijacks", report.completed, report.hijacks);
     store.close()?;
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }

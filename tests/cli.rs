@@ -7,7 +7,7 @@ use std::{io::Read as _, process::Stdio};
 use cli_support::{Cli, Ran, until};
 use serde_json::{Value, json};
 
-const JOB_FIELDS: [&str; 18] = [
+const JOB_FIELDS: [&str; 21] = [
     "id",
     "task",
     "queue",
@@ -26,6 +26,9 @@ const JOB_FIELDS: [&str; 18] = [
     "message",
     "result",
     "errors",
+    "unique",
+    "cancelling",
+    "suspect",
 ];
 
 fn fields(value: &Value) -> Vec<&str> {
@@ -64,6 +67,9 @@ fn enqueue_prints_the_id_and_show_tells_all_that_was_asked_for() {
         ("session", Value::Null),
         ("result", Value::Null),
         ("errors", json!([])),
+        ("unique", json!("cat")),
+        ("cancelling", json!(false)),
+        ("suspect", json!(false)),
     ] {
         assert_eq!(job[field], value, "{field}");
     }
@@ -174,7 +180,8 @@ fn settings_are_read_and_written_in_their_units() {
     assert_eq!(cli.run(&["config", "lease"]).succeeds().stdout, "1h30m\n");
     assert_eq!(cli.run(&["config", "payload-max", "64KiB"]).succeeds().stdout, "64KiB\n");
     cli.run(&["config", "lease", "30"]).fails(2, &["\"30\" is not a duration", "30s"]);
-    cli.run(&["config", "lease", "1ms"]).fails(2, &["lease", "out of range"]);
+    cli.run(&["config", "lease", "1ms"]).fails(2, &["lease = 1ms is out of range", "from 500ms to 1d"]);
+    cli.run(&["config", "payload-max", "1GiB"]).fails(2, &["payload-max = 1GiB", "from 1KiB to 4MiB"]);
     cli.run(&["config", "colour"]).fails(3, &["colour", "retention-dead"]);
     cli.id(&["enqueue", "a", "--args", &format!("\"{}\"", "x".repeat(60_000))]);
     let large = format!("\"{}\"", "x".repeat(70_000));
@@ -241,6 +248,9 @@ fn wait_tells_how_a_job_has_ended_by_its_exit_code() {
     // No row of it, but below the store's version: it has ended and was not kept.
     let gone = cli.one(&["wait", "4"]);
     assert_eq!(gone["state"], "gone");
+    let ran = cli.run(&["wait", "4"]).succeeds();
+    assert!(ran.stderr.contains("job 4 is gone: it has completed and was not kept, or was pruned, or"), "{ran:?}");
+    assert!(cli.run(&["help", "wait"]).succeeds().stdout.contains("0 completed or gone"));
 }
 
 #[test]
@@ -257,8 +267,18 @@ fn work_says_what_it_did_and_what_stays() {
     assert_eq!((&summary["left"][0]["ready"], &summary["left"][0]["scheduled"]), (&json!(1), &json!(1)));
     assert_eq!(summary["not_run_here"], json!(["other"]));
     assert_eq!(ran.stderr.matches("task \"other\"").count(), 1, "{ran:?}");
+    let begins = format!("works on default of {}; tasks: exec; Ctrl-C to stop", cli.store().display());
+    assert!(ran.stderr.contains(&begins), "{ran:?}");
     let ran = cli.run(&["work", "--drain", "-v", "--strict", "--queue", "empty"]).succeeds();
     assert!(ran.stdout.contains("completed 0"), "{ran:?}");
+    assert!(ran.stderr.contains("there is no queue \"empty\" so far"), "{ran:?}");
+    for table in ["list", "stats"] {
+        let ran = cli.run(&[table, "--queue", "empty"]).succeeds();
+        assert!(ran.stderr.contains("there is no queue \"empty\" so far"), "{ran:?}");
+    }
+    let new = Cli::new();
+    let ran = new.run(&["work", "--drain"]).succeeds();
+    assert!(ran.stderr.contains("a new store") && ran.stderr.contains("tasks: none"), "{ran:?}");
     cli.run(&["work", "--concurrency", "0"]).fails(2, &["concurrency"]);
     cli.run(&["work", "--with-scheduled"]).fails(2, &["--drain"]);
 }
@@ -298,7 +318,7 @@ fn file_is_imported_in_batches_and_goes_on_behind_a_bad_line() {
 fn import_that_is_wrong_at_once_changes_nothing() {
     let cli = Cli::new();
     for (name, text, says) in [
-        ("bad.jsonl", "{}\n{", "line 2"),
+        ("bad.jsonl", "{}\n{", "line 2 of bad.jsonl: not valid JSON"),
         ("priority.jsonl", r#"{"priority": 101}"#, "priority 101"),
         ("both.jsonl", r#"{"delay": "1s", "run_at": "2100-01-01T00:00:00Z"}"#, "run_at"),
         ("task.jsonl", r#"{"task": ""}"#, "task name is empty"),
@@ -308,8 +328,8 @@ fn import_that_is_wrong_at_once_changes_nothing() {
         cli.run(&["enqueue", "a", "--from", name]).fails(2, &[says, "nothing was enqueued"]);
         assert!(!cli.store().exists(), "{name}");
     }
-    cli.run(&["enqueue", "a", "--from", "none.jsonl"]).fails(3, &["none.jsonl"]);
-    cli.run(&["enqueue", "a", "--from", "."]).fails(1, &["can't be read"]);
+    cli.run(&["enqueue", "a", "--from", "none.jsonl"]).fails(2, &["none.jsonl", "can't be read"]);
+    cli.run(&["enqueue", "a", "--from", "."]).fails(2, &["can't be read"]);
 }
 
 #[test]
@@ -327,6 +347,8 @@ fn command_that_reads_makes_no_store() {
         &["root", "ls"],
         &["cancel", "1"],
         &["resume", "a"],
+        &["pause", "a"],
+        &["config", "lease", "10s"],
         &["root", "rm", "a"],
     ] {
         cli.run(args).fails(5, &["there is no store at", "app.redb", "--store"]);
@@ -372,9 +394,30 @@ fn help_is_data_and_wrong_usage_is_not() {
     assert!(help.stdout.contains("Exit codes") && help.stderr.is_empty(), "{help:?}");
     assert!(cli.run(&["help", "work"]).succeeds().stdout.contains("Example"));
     assert!(cli.run(&["--version"]).succeeds().stdout.starts_with("casque "));
-    cli.run(&["frobnicate"]).fails(2, &["frobnicate"]);
+    cli.run(&["frobnicate"]).fails(2, &["frobnicate", "try 'casque help'"]);
+    let told = cli.run(&["queus"]).fails(2, &["queues"]).stderr;
+    assert!(told.find("'queues'") < told.find("'requeue'"), "the closest is first: {told}");
+    cli.run(&["enqueue"]).fails(2, &["try 'casque help enqueue'"]);
     let ran = cli.run(&[]);
     assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{ran:?}");
     cli.id(&["enqueue", "a"]);
     cli.run(&["list", "--queue", "a", "--queue", "b"]).fails(2, &["--queue"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn binary_of_another_name_names_itself() {
+    let cli = Cli::new();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_casque"), cli.path("app")).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = std::process::Command::new(cli.path("app"));
+        Ran::of(command.args(args).env("CASQUE_STORE", cli.store()).output().unwrap())
+    };
+    for args in [&["help"][..], &["help", "exec"], &["help", "root", "put"], &["work", "--help"]] {
+        let help = run(args).succeeds().stdout;
+        assert!(help.contains("app ") && !help.contains("casque "), "{help}");
+    }
+    let told = run(&["wait"]).stderr;
+    assert!(told.contains("Usage: app wait") && told.contains("'app help wait'") && !told.contains("casque"), "{told}");
+    assert!(run(&["--version"]).succeeds().stdout.starts_with("app, with casque "));
 }

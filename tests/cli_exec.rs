@@ -2,6 +2,8 @@
 
 mod cli_support;
 
+use std::process::Stdio;
+
 use cli_support::{Cli, until};
 use serde_json::json;
 
@@ -18,7 +20,6 @@ fn commands_are_refused_unless_allowed() {
     let id = cli.id(&["exec", "--count", "2", "--", "touch", "ran"]).lines().next().unwrap().to_owned();
     let ran = cli.run(&["work", "--drain"]).succeeds();
     assert_eq!(ran.stderr.matches("--allow-exec").count(), 1, "it is said once: {ran:?}");
-    assert!(ran.stdout.contains("--allow-exec"), "{ran:?}");
     assert!(!cli.path("ran").exists());
     assert_eq!((cli.state(&id), cli.one(&["show", &id])["attempt"].clone()), ("ready".into(), json!(0)));
     cli.run(&["work", "--drain", "--allow-exec"]).succeeds();
@@ -70,10 +71,14 @@ fn failed_command_is_tried_again_and_one_that_cannot_run_is_not() {
     let cli = Cli::new();
     let fails = cli.id(&["exec", "--", "sh", "-c", "echo no good >&2; exit 7"]);
     let killed = cli.id(&["exec", "--max-attempts", "1", "--", "sh", "-c", "kill -9 $$"]);
-    let missing = cli.id(&["exec", "--", "no-such-command-here"]);
+    let missing = cli.id(&["exec", "no-such-command-here", "-la"]);
     let nowhere = cli.id(&["exec", "--cwd", "none", "--", "true"]);
     let empty = cli.id(&["enqueue", "exec", "--args", r#"{"command": []}"#]);
-    cli.run(&["work", "--drain", "--allow-exec"]).succeeds();
+    let ran = cli.run(&["work", "--drain", "--allow-exec"]).succeeds();
+    let line =
+        format!("job {fails}: exec failed, attempt 1/20: \"sh\" ended with exit status: 7: no good; tried again in ");
+    assert!(ran.stderr.contains(&line), "{ran:?}");
+    assert!(ran.stderr.contains("attempt 1/1: ") && ran.stderr.contains("; it is dead"), "{ran:?}");
     let told = |id: &str| {
         let job = cli.one(&["show", id]);
         let message = job["errors"][0]["message"].as_str().unwrap().to_owned();
@@ -126,6 +131,11 @@ fn gentle_stop_finishes_what_has_begun_and_gives_the_rest_back() {
     worker.signal("INT");
     until("the others are given back", || (cli.state(ids[2]) == "ready").then_some(()));
     assert_eq!(cli.state(ids[0]), "running");
+    let cancelled = cli.one(&["cancel", ids[0]]);
+    assert_eq!(cancelled, json!({ "id": ids[0], "state": "running", "cancelling": true }));
+    let page = cli.run(&["cancel", ids[0]]).succeeds().stdout;
+    assert_eq!(page, format!("{} running, to be cancelled when its handler ends\n", ids[0]));
+    assert_eq!(cli.one(&["show", ids[0]])["cancelling"], true);
     cli.write("go", "");
     let ran = worker.end().succeeds();
     assert!(ran.stderr.contains("once more to stop at once"), "{ran:?}");
@@ -142,7 +152,8 @@ fn worker_that_stops_at_once_leaves_the_command_to_end_by_itself() {
     until("the command runs", || (log(&cli).len() == 1).then_some(()));
     worker.signal("TERM");
     worker.signal("INT");
-    assert_eq!(worker.end().code, 0);
+    let ran = worker.end().succeeds();
+    assert!(ran.stderr.contains(&format!("stopping at once; commands go on by themselves: jobs {id}\n")), "{ran:?}");
     assert_eq!(cli.state(&id), "running");
     cli.run(&["release", &id]).fails(4, &["child process", "--force"]);
 
@@ -155,6 +166,24 @@ fn worker_that_stops_at_once_leaves_the_command_to_end_by_itself() {
     assert_eq!(log(&cli), ["begin", "end", "begin", "end"]);
     let job = cli.one(&["show", &id]);
     assert_eq!((&job["state"], &job["attempt"]), (&json!("completed"), &json!(1)), "nothing was charged for the stop");
+}
+
+#[test]
+fn draining_worker_says_once_that_it_waits_for_another() {
+    let cli = Cli::new();
+    let id = cli.id(&["exec", "--", "sh", "-c", WAITS]);
+    let worker = cli.start(&["work", "--allow-exec"]);
+    until("the command runs", || (log(&cli).len() == 1).then_some(()));
+    let told = std::fs::File::create(cli.path("told")).unwrap();
+    let mut draining =
+        cli.command(&["work", "--drain", "--allow-exec"]).stdout(Stdio::null()).stderr(told).spawn().unwrap();
+    let line = format!("only waits for jobs that run elsewhere: {id}\n");
+    until("it is said", || std::fs::read_to_string(cli.path("told")).unwrap().contains(&line).then_some(()));
+    cli.write("go", "");
+    assert!(draining.wait().unwrap().success());
+    assert_eq!(std::fs::read_to_string(cli.path("told")).unwrap().matches("elsewhere").count(), 1);
+    worker.signal("TERM");
+    worker.end().succeeds();
 }
 
 /// S41.

@@ -3,7 +3,7 @@
 use std::{
     env,
     path::PathBuf,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
     sync::Once,
     thread,
 };
@@ -49,10 +49,10 @@ fn quickstart_loses_no_job_and_doubles_none() {
     assert!(text.contains("20 jobs, 20 runs, "), "{text}");
     assert!(text.ends_with(" hijacks, 0 lost, 0 doubled\n"), "{text}");
     // Whether there were hijacks is up to chance; each one was told.
-    let hijacks = number_before(&text, " hijacks");
-    let told = String::from_utf8_lossy(&output.stderr);
-    let tellings = told.matches("someone hijacked my job; grabbing another").count();
-    assert_eq!(u64::try_from(tellings).unwrap(), hijacks, "{told}");
+    let told = text.lines().filter(|line| line.contains(": someone hijacked my job ")).collect::<Vec<_>>();
+    assert!(told.iter().all(|line| line.starts_with("worker ") && line.ends_with("; grabbing another")), "{told:?}");
+    assert_eq!(told.len() as u64, number_before(&text, " hijacks"), "each is told once: {text}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
 
 #[test]
@@ -88,4 +88,50 @@ fn three_workers_run_what_producer_enqueued_and_inspect_shows_it() {
     assert_eq!(told.iter().map(|text| number_before(text, " jobs run")).sum::<u64>(), 20, "{told:?}");
     let after = run("inspect", &[]);
     assert!(after.contains("0 ready, 0 running, 0 dead; 20 ever completed"), "{after}");
+}
+
+#[test]
+fn examples_tell_their_usage_and_refuse_what_they_do_not_know() {
+    for name in ["exactly_once", "inspect", "producer", "quickstart", "transfer", "worker"] {
+        let usage = format!("cargo run --release --example {name}");
+        let run = |arg: &str| Command::new(example(name)).arg(arg).output().expect("the example runs");
+        let help = run("--help");
+        assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains(&usage), "{help:?}");
+        let refused = run("--colour");
+        let told = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(told.contains("there is no option --colour") && told.contains(&usage), "{told}");
+    }
+    let refused = Command::new(example("inspect")).arg("no/such/store").output().expect("the example runs");
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(told.contains("no/such") && !told.contains("Error {"), "{told}");
+}
+
+#[cfg(unix)]
+#[test]
+fn worker_stops_in_order_and_inspect_reads_after_one_that_was_killed() {
+    use std::io::{BufRead as _, BufReader, Read as _};
+
+    let folder = tempfile::tempdir().expect("a folder for the store");
+    let store = folder.path().join("demo.redb");
+    let started = || {
+        let mut command = Command::new(example("worker"));
+        let mut worker = command.arg(&store).stdout(Stdio::piped()).spawn().expect("the example runs");
+        let mut stdout = BufReader::new(worker.stdout.take().expect("it is piped"));
+        stdout.read_line(&mut String::new()).expect("it says that it begins");
+        (worker, stdout)
+    };
+    let (mut killed, _stdout) = started();
+    killed.kill().expect("it can be killed");
+    killed.wait().expect("it has ended");
+    let inspected = Command::new(example("inspect")).arg(&store).output().expect("the example runs");
+    assert!(inspected.status.success(), "{inspected:?}");
+
+    let (mut stopped, mut stdout) = started();
+    let signalled = Command::new("kill").arg(stopped.id().to_string()).status().expect("kill runs");
+    assert!(signalled.success());
+    let mut told = String::new();
+    stdout.read_to_string(&mut told).expect("it says what it did");
+    assert!(stopped.wait().expect("it has ended").success());
+    assert!(told.contains("0 jobs run, 0 hijacks"), "{told}");
 }

@@ -8,7 +8,7 @@ use super::{
     output::Output,
     tend::{self, Tended},
 };
-use crate::queue::id::JobId;
+use crate::queue::{id::JobId, state::State};
 
 /// Call jobs off
 #[derive(Debug, Args)]
@@ -26,6 +26,8 @@ pub(super) struct Cancel {
 
 impl Cancel {
     pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
-        tend::each(context, out, &self.ids, |store, id| store.cancel(id).map(Tended::Now))
+        tend::each(context, out, &self.ids, |store, id| {
+            store.cancel(id).map(|state| if state == State::Running { Tended::Cancelling } else { Tended::Now(state) })
+        })
     }
 }

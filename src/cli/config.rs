@@ -14,7 +14,7 @@ use crate::{
     clock::millis,
     store::{
         Store,
-        settings::{SETTINGS, SettingInfo, Unit, check_value, setting_info},
+        settings::{SETTINGS, SettingInfo, Unit, setting_info},
     },
 };
 
@@ -51,7 +51,7 @@ impl Config {
             None => context.read(|store| Ok(store.setting(&key)?))?,
             Some(text) => {
                 let value = parse(setting, &text)?;
-                context.create()?.configure(&key, value)?;
+                context.write()?.configure(&key, value)?;
                 value
             }
         };
@@ -83,8 +83,12 @@ fn parse(setting: &SettingInfo, text: &str) -> Result<u64, Failure> {
         Unit::Milliseconds => millis(parse_duration(text)?),
         Unit::Bytes => parse_size(text)?,
     };
-    check_value(setting, value)?;
-    Ok(value)
+    let (least, most) = setting.range;
+    if (least..=most).contains(&value) {
+        return Ok(value);
+    }
+    let (name, least, most) = (setting.name, format(setting, least), format(setting, most));
+    Err(Failure::usage(format!("{name} = {text} is out of range; it goes from {least} to {most}")))
 }
 
 fn format(setting: &SettingInfo, value: u64) -> String {

@@ -53,6 +53,19 @@ impl Context {
         }
     }
 
+    /// The queues that are named, and of which the store knows nothing.
+    pub(super) fn absent_queues(&self, store: &Store) -> Result<Vec<String>, Failure> {
+        let mut absent = self.globals.queue.clone();
+        for queue in store.queues()? {
+            absent.retain(|name| *name != queue.queue);
+        }
+        Ok(absent)
+    }
+
+    pub(super) fn say_absent(&self, queues: &[String]) {
+        queues.iter().for_each(|queue| self.say(format!("there is no queue \"{queue}\" so far")));
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.globals.store
     }

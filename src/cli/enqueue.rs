@@ -11,6 +11,7 @@ use super::{
     options::JobOptions,
     output::Output,
     submit,
+    units::number_from,
 };
 use crate::codec::Payload;
 
@@ -37,7 +38,7 @@ pub(super) struct Enqueue {
     #[command(flatten)]
     options: JobOptions,
     /// Enqueue so many of them
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number_from::<u64>(1))]
     count: u64,
     /// Enqueue one job for each line of a file; - reads stdin
     #[arg(long, value_name = "FILE.jsonl", conflicts_with_all = ["args", "count"])]
@@ -58,11 +59,22 @@ impl Enqueue {
             Some("-") => stdin_text("the arguments")?,
             Some(args) => args.to_owned(),
         };
-        let args = Payload::from_json_text(&args).map_err(|error| Failure::from(error).about("the arguments"))?;
+        let args = payload(&args, "the arguments")?;
         let request = context.request(&self.task, args);
         let job = submit::checked(context, queue, self.options.apply_to(request))?;
         submit::enqueue(context, out, &job, self.count)
     }
+}
+
+/// What a JSON text says. A word without quotes is what a shell makes of a string.
+pub(super) fn payload(text: &str, what: &str) -> Result<Payload, Failure> {
+    Payload::from_json_text(text).map_err(|error| {
+        let failure = Failure::from(error).about(what);
+        if text.is_empty() || text.contains(['"', '\'', '{', '[', '\n']) {
+            return failure;
+        }
+        failure.and(&format!("; a string needs quotes: '\"{text}\"'"))
+    })
 }
 
 /// All of stdin as text.

@@ -7,9 +7,10 @@ use clap::Args;
 use super::{
     context::Context,
     exit::Failure,
-    options::{JobOptions, parse_pair},
+    options::{JobOptions, pair},
     output::Output,
     submit,
+    units::number_from,
 };
 use crate::{
     codec::Payload,
@@ -19,15 +20,12 @@ use crate::{
 
 /// Enqueue a command as a job
 #[derive(Debug, Args)]
-#[command(
-    override_usage = "casque exec [OPTIONS] -- COMMAND [ARG]...",
-    after_help = "\
+#[command(after_help = "\
 Prints the id of the job. Workers run it only with --allow-exec; its result has exit_code,
-stdout and stderr.
+stdout and stderr. What follows the command is the command's; -- may stand before it.
 
 Example:
-  casque exec --max-attempts 3 -- ffmpeg -i in.mov out.mp4"
-)]
+  casque exec --max-attempts 3 -- ffmpeg -i in.mov out.mp4")]
 pub(super) struct ExecArgs {
     #[command(flatten)]
     options: JobOptions,
@@ -35,13 +33,13 @@ pub(super) struct ExecArgs {
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
     /// A variable to add to the worker's environment; may be given more than once
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_pair)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair("NAME=VALUE"))]
     env: Vec<(String, String)>,
     /// Enqueue so many of them
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number_from::<u64>(1))]
     count: u64,
     /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 

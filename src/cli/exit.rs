@@ -2,6 +2,8 @@
 
 use std::{fmt, io, process::ExitCode};
 
+use clap::error::{ContextKind, ContextValue};
+
 use crate::error::{Error, ErrorKind};
 
 /// The exit codes.
@@ -12,7 +14,7 @@ pub(super) enum Exit {
     Failed = 1,
     Usage = 2,
     NotFound = 3,
-    /// Lost to another: a conflict, a lease, or a job that is no longer in a state that allows it.
+    /// Lost to another: a conflict, a lease, or a state that forbids the command.
     Conflict = 4,
     Unavailable = 5,
     Damaged = 6,
@@ -112,13 +114,19 @@ impl From<Error> for Failure {
 }
 
 /// What clap has to say: help and version are data, all else is wrong usage.
-pub(super) fn of_usage(program: &str, error: &clap::Error) -> Exit {
+pub(super) fn of_usage(program: &str, verb: &str, mut error: clap::Error) -> Exit {
     if !error.use_stderr() {
         // Who closes our pipe wants no more help.
         let _ = error.print();
         return Exit::Done;
     }
-    let text = error.render().to_string();
+    if let Some(ContextValue::Strings(verbs)) = error.get(ContextKind::SuggestedSubcommand) {
+        // clap has the closest last.
+        let closest_first = verbs.iter().rev().cloned().collect();
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(closest_first));
+    }
+    let help = format!("'{}'", format!("{program} help {verb}").trim_end());
+    let text = error.render().to_string().replace("'--help'", &help);
     match text.strip_prefix("error: ") {
         Some(text) => eprint!("{program}: {text}"),
         // The help, where no command was given.

@@ -127,7 +127,8 @@ impl Import<'_> {
             match error.kind() {
                 ErrorKind::Unknown => {
                     done.is_unknown = true;
-                    Failure::from(error).and(&format!("; {lines} may or may not be enqueued: look with `casque list`"))
+                    let look = format!("look with `{} list`", self.context.program);
+                    Failure::from(error).and(&format!("; {lines} may or may not be enqueued: {look}"))
                 }
                 _ => Failure::from(error).about(&lines),
             }
@@ -143,7 +144,8 @@ impl Import<'_> {
         }
         let line: Line = serde_json::from_slice(text).map_err(|error| {
             // The line that serde_json counts is always the first.
-            Error::invalid(error.to_string().replace(" at line 1 column ", " at column "))
+            let what = error.to_string().replace(" at line 1 column ", " at column ");
+            Error::invalid(if error.is_data() { what } else { format!("not valid JSON: {what}") })
         })?;
         let mut options = self.options.clone();
         options.priority = line.priority.or(options.priority);
@@ -188,10 +190,7 @@ impl Import<'_> {
             // A folder opens, and fails only when it is read.
             if file.metadata()?.is_dir() { Err(std::io::ErrorKind::IsADirectory.into()) } else { Ok(file) }
         });
-        let file = opened.map_err(|error| {
-            let exit = if error.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Failed };
-            Failure::new(exit, format!("{} can't be read: {error}", self.name()))
-        })?;
+        let file = opened.map_err(|error| Failure::usage(format!("{} can't be read: {error}", self.name())))?;
         Ok(Box::new(BufReader::new(file)))
     }
 

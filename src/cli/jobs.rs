@@ -37,6 +37,11 @@ pub(super) struct JobLine {
     message: Option<String>,
     result: Option<serde_json::Value>,
     errors: Vec<ErrorLine>,
+    unique: Option<String>,
+    /// It is cancelled when its handler has ended.
+    cancelling: bool,
+    /// Its process died in a run of it, so it runs alone.
+    suspect: bool,
 }
 
 #[derive(Serialize)]
@@ -78,6 +83,9 @@ impl JobLine {
                     message: error.message.clone(),
                 })
                 .collect(),
+            unique: job.unique.clone(),
+            cancelling: job.cancelling,
+            suspect: job.suspect,
         }
     }
 }

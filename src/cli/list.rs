@@ -8,7 +8,7 @@ use super::{
     jobs::{Begun, JobLine},
     output::Output,
     table::{Table, brief},
-    units::relative,
+    units::{number_from, relative},
 };
 use crate::{
     clock::Timestamp,
@@ -36,7 +36,7 @@ pub(super) struct List {
     #[arg(long)]
     task: Option<String>,
     /// At most so many
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = number_from::<usize>(0))]
     limit: usize,
     /// Only jobs behind this one
     #[arg(long, value_name = "ID")]
@@ -57,7 +57,9 @@ impl List {
         }
         // They outlive one call of the closure, so that one that is called again goes on where it was.
         let (mut last, mut left, mut is_first) = (self.after, self.limit, true);
+        let mut absent = Vec::new();
         let more = context.read(|store| {
+            absent = context.absent_queues(store)?;
             loop {
                 let page = last.map_or(filter.clone(), |last| filter.clone().after(last));
                 let mut jobs = store.jobs(&page, left.min(PAGE).saturating_add(1))?;
@@ -74,6 +76,7 @@ impl List {
                 }
             }
         })?;
+        context.say_absent(&absent);
         if let Some(last) = last.filter(|_| more && !out.json) {
             context.say(format!("there are more; go on with --after {last}"));
         }

@@ -13,6 +13,7 @@ mod exit;
 mod import;
 mod jobs;
 mod list;
+mod names;
 mod options;
 mod output;
 mod overview;
@@ -35,7 +36,7 @@ mod work;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, FromArgMatches as _, Parser, Subcommand};
 
 use self::{
     context::Context,
@@ -146,9 +147,13 @@ impl Command {
 
 fn run_with(args: Vec<OsString>, registry: Registry) -> Exit {
     let program = context::program(args.first());
-    let cli = match Cli::try_parse_from(args) {
+    let mut command = names::of(&program);
+    // What a mistake is about is looked up in the arguments: clap tells it only of some.
+    let verb = names::verb(&command, &args).unwrap_or_default();
+    let parsed = command.try_get_matches_from_mut(args).and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) => return exit::of_usage(&program, &error),
+        Err(error) => return exit::of_usage(&program, &verb, error),
     };
     let context = Context::new(program, cli.globals, registry);
     context::init_tracing();

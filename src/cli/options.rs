@@ -25,7 +25,7 @@ pub(super) struct JobOptions {
     #[arg(long, value_name = "N")]
     pub(super) max_attempts: Option<u32>,
     /// Metadata to store with it; may be given more than once
-    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair)]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair("KEY=VALUE"))]
     pub(super) metadata: Vec<(String, String)>,
     /// Keep it after it has completed, also without a result
     #[arg(long)]
@@ -56,10 +56,10 @@ impl JobOptions {
     }
 }
 
-/// A key and a value with `=` between them.
-pub(super) fn parse_pair(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
+/// Reads two texts with `=` between them, which the help shows in this form.
+pub(super) fn pair(form: &'static str) -> impl Fn(&str) -> Result<(String, String), String> + Clone {
+    move |text| match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(format!("\"{text}\" is not KEY=VALUE")),
+        _ => Err(format!("\"{text}\" is not {form}")),
     }
 }

@@ -38,8 +38,8 @@ The store:
   check     Check that the store is sound
 
 `casque help COMMAND` tells more, with an example. Data goes to stdout, all else to stderr.
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 conflict or lost lease,
-5 store unavailable, 6 store damaged, 7 timed out.";
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 conflict, lost lease, or a
+state that forbids the command, 5 store unavailable, 6 store damaged, 7 timed out.";
 
 #[cfg(test)]
 mod tests {

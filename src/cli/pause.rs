@@ -22,7 +22,7 @@ pub(super) struct Pause {
 impl Pause {
     pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
         check_name("queue", &self.name)?;
-        context.create()?.queue(&self.name).pause()?;
+        context.write()?.queue(&self.name).pause()?;
         print(out, &self.name, true)
     }
 }

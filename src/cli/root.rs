@@ -7,16 +7,15 @@ use serde_json::Value;
 
 use super::{
     context::Context,
-    enqueue::stdin_text,
+    enqueue::{payload, stdin_text},
     exit::{Exit, Failure},
     output::Output,
     submit::payload_max_of_new_stores,
     table::{Table, brief},
-    units::{DURATION_MAX, parse_duration},
+    units::{DURATION_MAX, number_from, parse_duration},
 };
 use crate::{
     clock::monotonic,
-    codec::Payload,
     error::ErrorKind,
     store::{conflict::Version, object::check_key, snapshot::Object, transaction, watch::watch},
 };
@@ -79,7 +78,7 @@ struct WatchArgs {
     #[arg(long, value_name = "VERSION")]
     from: Option<u64>,
     /// End after so many changes
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number_from::<u64>(1))]
     count: Option<u64>,
     /// Wait no longer than this for each change, as 30s; exit code 7
     #[arg(long, value_name = "DUR", value_parser = parse_duration)]
@@ -100,15 +99,14 @@ impl Root {
 
 fn get(context: &Context, out: &mut Output, key: &str) -> Result<(), Failure> {
     let object = context.read(|store| Ok(store.snapshot()?.object_json(key)?))?;
-    let object = object.ok_or_else(|| absent(key))?;
+    let object = object.ok_or_else(|| absent(context, key))?;
     out.either(&line(key, Some(&object)), &object.value)
 }
 
 fn put(context: &Context, out: &mut Output, key: &str, value: String) -> Result<(), Failure> {
     check_key(key)?;
     let text = if value == "-" { stdin_text("the value")? } else { value };
-    let payload = Payload::from_json_text(&text)
-        .map_err(|error| Failure::from(error).about(&format!("the value of \"{key}\"")))?;
+    let payload = payload(&text, &format!("the value of \"{key}\""))?;
     let bytes = payload.as_bytes().len() as u64;
     if !context.path().exists() && bytes > payload_max_of_new_stores() {
         let message = format!("the value of \"{key}\" takes {bytes} bytes; a new store allows at most");
@@ -123,7 +121,7 @@ fn rm(context: &Context, out: &mut Output, key: &str) -> Result<(), Failure> {
     check_key(key)?;
     let store = context.write()?;
     if store.snapshot()?.object_json(key)?.is_none() {
-        return Err(absent(key));
+        return Err(absent(context, key));
     }
     let version = store.remove(key)?;
     out.either(&serde_json::json!({ "key": key, "version": version.0 }), format!("{key} removed"))
@@ -189,6 +187,7 @@ fn line(key: &str, object: Option<&Object<Value>>) -> Value {
     })
 }
 
-fn absent(key: &str) -> Failure {
-    Failure::new(Exit::NotFound, format!("there is no object \"{key}\"; `casque root ls` lists those there are"))
+fn absent(context: &Context, key: &str) -> Failure {
+    let list = format!("`{} root ls` lists those there are", context.program);
+    Failure::new(Exit::NotFound, format!("there is no object \"{key}\"; {list}"))
 }

@@ -59,7 +59,7 @@ struct StoreLine {
 impl Stats {
     pub(super) fn run(context: &Context, out: &mut Output) -> Result<(), Failure> {
         let only = context.queue_if_named()?;
-        let (queues, store) = context.read(|store| {
+        let (queues, store, absent) = context.read(|store| {
             let mut queues = store.queues()?;
             queues.retain(|stats| only.is_none_or(|only| only == stats.queue));
             let path = store.path().unwrap_or(context.path());
@@ -69,8 +69,9 @@ impl Stats {
                 file_bytes: std::fs::metadata(path).map(|found| found.len()).unwrap_or_default(),
                 sessions: store.sessions()?.iter().filter(|session| session.alive).count(),
             };
-            Ok((queues, line))
+            Ok((queues, line, context.absent_queues(store)?))
         })?;
+        context.say_absent(&absent);
         if out.json {
             queues.iter().try_for_each(|stats| out.object(&QueueLine::new(stats)))?;
             return out.object(&store);

@@ -47,9 +47,9 @@ pub(super) fn check_payload(job: &NewJob, limit: u64) -> Result<()> {
     if bytes <= limit {
         return Ok(());
     }
+    let task = &job.task;
     Err(Error::invalid(format!(
-        "the arguments of \"{}\" take {bytes} bytes; at most {limit} are allowed ({})",
-        job.task, "`casque config payload-max` changes that"
+        "the arguments of \"{task}\" take {bytes} bytes; at most {limit} are allowed (payload-max of the settings)"
     )))
 }
 

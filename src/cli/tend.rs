@@ -1,5 +1,7 @@
 //! What the commands that tend jobs share: each of the jobs in turn, the next one also where one failed.
 
+use serde_json::json;
+
 use super::{
     context::Context,
     exit::{Exit, Failure},
@@ -15,6 +17,8 @@ use crate::{
 pub(super) enum Tended {
     /// It is in this state now.
     Now(State),
+    /// It runs, and is cancelled when its handler has ended.
+    Cancelling,
     /// Its state is to be looked up.
     Look,
 }
@@ -31,13 +35,19 @@ pub(super) fn each(
     for id in ids {
         match tend(&store, *id) {
             Ok(tended) => {
+                let is_cancelling = matches!(tended, Tended::Cancelling);
                 let state = match tended {
                     Tended::Now(state) => state.to_string(),
+                    Tended::Cancelling => State::Running.to_string(),
                     // A worker may have taken it already, and be done with it.
                     Tended::Look => store.job(*id).map_or("gone".to_owned(), |job| job.state.to_string()),
                 };
-                let object = serde_json::json!({ "id": id.to_string(), "state": state });
-                out.either(&object, format!("{id} {state}"))?;
+                let (mut object, mut text) = (json!({ "id": id.to_string(), "state": state }), format!("{id} {state}"));
+                if is_cancelling {
+                    object["cancelling"] = true.into();
+                    text.push_str(", to be cancelled when its handler ends");
+                }
+                out.either(&object, text)?;
             }
             Err(error) => {
                 let failure = Failure::of_job(&error);

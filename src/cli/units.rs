@@ -67,6 +67,16 @@ pub(super) fn parse_size(text: &str) -> Result<u64> {
     number.checked_mul(factor).ok_or_else(wrong)
 }
 
+/// Reads a whole number that is not below `least`.
+pub(super) fn number_from<T: TryFrom<u64>>(least: u64) -> impl Fn(&str) -> std::result::Result<T, String> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|number| *number >= least);
+        number
+            .and_then(|number| T::try_from(number).ok())
+            .ok_or_else(|| format!("give a whole number, {least} or more"))
+    }
+}
+
 /// A point of time in RFC 3339.
 ///
 /// # Errors

@@ -19,13 +19,15 @@ use crate::{
 
 /// How long one look waits for a commit: a reader may have no counter of commits to watch.
 const LOOK: Duration = Duration::from_secs(1);
+/// All that is known of a job that has no row.
+const GONE: &str = "it has completed and was not kept, or was pruned, or there never was one of that id";
 
 /// Wait until a job has ended, and print its result
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exit codes: 0 completed, 1 dead or cancelled, 3 never was, 7 not ended in time. A job that
-was completed and not kept has no result to print; one that was pruned can't be told from
-it.
+Exit codes: 0 completed or gone, 1 dead or cancelled, 3 not enqueued yet, 7 not ended in
+time. Of a job that is gone there is no result to print, and nothing to tell whether it has
+completed and was not kept, or was pruned, or there never was one of that id.
 
 Example:
   casque wait 1042 --timeout 30s")]
@@ -55,7 +57,7 @@ impl Wait {
                 out.object(&serde_json::json!({ "id": self.id.to_string(), "state": "gone", "result": null }))
             }
             Ok(None) => {
-                context.say(format!("job {} has ended, and nothing of it was kept", self.id));
+                context.say(format!("job {} is gone: {GONE}", self.id));
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::TimedOut => {

@@ -1,6 +1,11 @@
 //! `casque work`.
 
-use std::{collections::BTreeSet, thread, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
 
 use clap::Args;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
@@ -15,10 +20,12 @@ use super::{
     exit::{Exit, Failure},
     output::Output,
     stats::{QueueLine, print_queues},
+    units::{number_from, relative},
 };
 use crate::{
+    clock::Timestamp,
     error::Result,
-    queue::{Policy, moves::task_name},
+    queue::{JobFilter, Policy, id::JobId, moves::task_name, state::State},
     store::{Store, keys, view::first_rows},
     task::{Registry, Task as _, exec::Exec},
     worker::{Event, Report, StopHandle, Worker},
@@ -26,6 +33,8 @@ use crate::{
 
 /// How often a worker looks for jobs that it can't run, if anything was committed since.
 const HINT_EVERY: Duration = Duration::from_secs(1);
+/// How many of the jobs that a draining worker waits for are named.
+const WAITED_FOR_MAX: usize = 10;
 
 /// Run the jobs of queues
 #[derive(Debug, Args)]
@@ -39,10 +48,10 @@ Example:
   casque work --queue media --queue default --concurrency 4 --allow-exec")]
 pub(super) struct Work {
     /// Run so many jobs at once
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number_from::<usize>(1))]
     concurrency: usize,
     /// Claim so many jobs ahead: fewer commits per job, but others can't have them
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number_from::<usize>(0))]
     prefetch: usize,
     /// Leave when nothing it can run is ready and nothing of its queues runs, and say what stays
     #[arg(long)]
@@ -82,17 +91,21 @@ impl Work {
             queues.push(QUEUE_DEFAULT.to_owned());
         }
         let stop = StopHandle::default();
-        let worker = |store: &Store| self.worker(context, store, &queues, tasks.clone(), &stop);
+        let held = Arc::new(Mutex::new(Held::default()));
+        let worker = |store: &Store| self.worker(context, store, &queues, tasks.clone(), &stop, &held);
         // A wrong argument is told before a store is made for it.
         worker(&Store::in_memory()?).check()?;
+        let is_new = !context.path().exists();
         let store = context.create()?;
-        let hints = Hints { store: store.clone(), queues: queues.clone(), tasks: tasks.clone() };
-        let signals = stop_on_signals(&context.program, &stop)?;
-        let hinting = hints.start(&context.program)?;
+        say_begin(context, &store, is_new, &queues, &tasks)?;
+        let hints = Hints::new(context, &store, &queues, &tasks, self.drain, &held);
+        let signals = stop_on_signals(&context.program, &stop, &held)?;
+        let hinting = hints.start()?;
         let ended = worker(&store).run_whatever_it_knows();
         signals.close();
         drop(hinting);
         let report = ended?;
+        hints.say_left_alone()?;
         let not_run_here = hints.not_run_here()?;
         // Handlers that were given up on may still have handles of the store: it is left in order all the same.
         let closed = store.close();
@@ -107,8 +120,10 @@ impl Work {
         queues: &[String],
         tasks: Registry,
         stop: &StopHandle,
+        held: &Arc<Mutex<Held>>,
     ) -> Worker {
         let (program, verbose) = (context.program.clone(), context.globals.verbose > 0);
+        let (failed_in, held) = (store.clone(), held.clone());
         let mut worker = Worker::new(store)
             .tasks(tasks)
             .concurrency(self.concurrency)
@@ -117,7 +132,8 @@ impl Work {
             .drain(self.drain)
             .stopped_by(stop)
             .listen(move |event| {
-                if let Some(text) = told(event, verbose) {
+                locked(&held).note(event);
+                if let Some(text) = told(&failed_in, event, verbose) {
                     eprintln!("{program}: {text}");
                 }
             });
@@ -129,14 +145,11 @@ impl Work {
 }
 
 /// What is said of an event on stderr: troubles always, the rest where more was asked for.
-fn told(event: &Event, verbose: bool) -> Option<String> {
-    if let Event::Trouble { doing, message } = event {
-        return Some(format!("failed to {doing}, and will try again: {message}"));
-    }
-    if !verbose {
-        return None;
-    }
+fn told(store: &Store, event: &Event, verbose: bool) -> Option<String> {
     Some(match event {
+        Event::Trouble { doing, message } => format!("failed to {doing}, and will try again: {message}"),
+        Event::Failed { job, state, message } => failed(store, *job, *state, message),
+        _ if !verbose => return None,
         Event::Claimed { jobs, token } => {
             let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
             format!("claimed {} under token {token}", jobs.join(" "))
@@ -146,7 +159,6 @@ fn told(event: &Event, verbose: bool) -> Option<String> {
         Event::Started { job, task, attempt, .. } => format!("job {job}: {task} begins, attempt {attempt}"),
         Event::Ended { job, took, .. } => format!("job {job}: ended after {took:.3?}"),
         Event::Completed { job, .. } => format!("job {job}: completed"),
-        Event::Failed { job, state, message } => format!("job {job}: failed, and is {state}: {message}"),
         Event::GivenBack { job, state } => format!("job {job}: given back, and is {state}"),
         Event::LeaseLost { job, .. } => format!("job {job}: its lease was lost, and what it brought is discarded"),
         Event::Recovered { session, jobs } => {
@@ -155,21 +167,99 @@ fn told(event: &Event, verbose: bool) -> Option<String> {
         }
         Event::Promoted { jobs } => format!("{jobs} scheduled jobs are ready"),
         Event::Pruned { jobs } => format!("{jobs} ended jobs pruned"),
-        Event::Trouble { .. } => return None,
     })
 }
 
-fn stop_on_signals(program: &str, stop: &StopHandle) -> Result<Handle, Failure> {
+/// A failed attempt in one line: the job's row says which attempt it was, and when there is another.
+fn failed(store: &Store, id: JobId, state: State, message: &str) -> String {
+    let why = message.lines().next().unwrap_or_default();
+    match store.job(id) {
+        Ok(job) => {
+            let then = match job.run_at.filter(|_| state == State::Scheduled) {
+                Some(at) => format!("tried again {}", relative(at, Timestamp::now())),
+                None => format!("it is {state}"),
+            };
+            format!("job {id}: {} failed, attempt {}/{}: {why}; {then}", job.task, job.attempt, job.attempts_max)
+        }
+        // Others may have cancelled or pruned it meanwhile.
+        Err(_) => format!("job {id}: failed, and is {state}: {why}"),
+    }
+}
+
+/// The jobs that this worker holds, by what it tells.
+#[derive(Default)]
+struct Held {
+    jobs: BTreeSet<JobId>,
+    /// Those whose commands run, in processes that outlive this one.
+    commands: BTreeSet<JobId>,
+    /// How often something was claimed.
+    claims: u64,
+}
+
+impl Held {
+    fn note(&mut self, event: &Event) {
+        match event {
+            Event::Claimed { jobs, .. } => {
+                self.jobs.extend(jobs);
+                self.claims += 1;
+            }
+            Event::Started { job, task, .. } if task == Exec::ID => {
+                self.commands.insert(*job);
+            }
+            Event::Ended { job, .. } => {
+                self.commands.remove(job);
+            }
+            Event::Completed { job, .. }
+            | Event::Failed { job, .. }
+            | Event::GivenBack { job, .. }
+            | Event::LeaseLost { job, .. } => {
+                self.jobs.remove(job);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// What this worker works on, and how it is ended.
+fn say_begin(
+    context: &Context,
+    store: &Store,
+    is_new: bool,
+    queues: &[String],
+    tasks: &Registry,
+) -> Result<(), Failure> {
+    let made = if is_new { "a new store, " } else { "" };
+    let path = store.path().unwrap_or(context.path()).display();
+    let known = list(tasks.ids());
+    let known = if known.is_empty() { "none".to_owned() } else { known };
+    context.say(format!("works on {} of {made}{path}; tasks: {known}; Ctrl-C to stop", list(queues)));
+    if !is_new {
+        context.say_absent(&context.absent_queues(store)?);
+    }
+    Ok(())
+}
+
+fn stop_on_signals(program: &str, stop: &StopHandle, held: &Arc<Mutex<Held>>) -> Result<Handle, Failure> {
     let failed = |error| Failure::new(Exit::Failed, format!("signals can't be listened to: {error}"));
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
     let handle = signals.handle();
-    let (program, stop) = (program.to_owned(), stop.clone());
+    let (program, stop, held) = (program.to_owned(), stop.clone(), held.clone());
     thread::Builder::new()
         .name("casque-signals".into())
         .spawn(move || {
             for _ in signals.forever() {
                 if stop.is_stopping() {
-                    eprintln!("{program}: stopping at once");
+                    let commands = list(&locked(&held).commands);
+                    let goes_on = if commands.is_empty() { "" } else { "; commands go on by themselves: jobs " };
+                    eprintln!("{program}: stopping at once{goes_on}{commands}");
                 } else {
                     eprintln!("{program}: finishing what has begun; once more to stop at once");
                 }
@@ -180,29 +270,57 @@ fn stop_on_signals(program: &str, stop: &StopHandle) -> Result<Handle, Failure> 
     Ok(handle)
 }
 
-/// Says once of each task that jobs of it wait which this worker does not run.
+/// Says once of each task that jobs of it wait which this worker does not run; and, while it drains, of jobs that run
+/// elsewhere that it only waits for them.
 #[derive(Clone)]
 struct Hints {
+    program: String,
     store: Store,
     queues: Vec<String>,
     tasks: Registry,
+    drain: bool,
+    held: Arc<Mutex<Held>>,
+    said: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Hints {
+    fn new(
+        context: &Context,
+        store: &Store,
+        queues: &[String],
+        tasks: &Registry,
+        drain: bool,
+        held: &Arc<Mutex<Held>>,
+    ) -> Self {
+        Self {
+            program: context.program.clone(),
+            store: store.clone(),
+            queues: queues.to_vec(),
+            tasks: tasks.clone(),
+            drain,
+            held: held.clone(),
+            said: Arc::default(),
+        }
+    }
+
     /// Looks once at once, and from then on after commits, until what this gives is dropped.
-    fn start(&self, program: &str) -> Result<Sender<()>, Failure> {
+    fn start(&self) -> Result<Sender<()>, Failure> {
         let (end, ended) = bounded::<()>(0);
-        let (hints, program) = (self.clone(), program.to_owned());
-        let mut said = BTreeSet::new();
+        let hints = self.clone();
         let mut seen = self.store.inner.site.wakes();
-        hints.say(&program, &mut said)?;
+        hints.say_left_alone()?;
         let look = move || {
+            let (mut claims, mut is_waiting) = (u64::MAX, false);
             while ended.recv_timeout(HINT_EVERY) == Err(RecvTimeoutError::Timeout) {
+                // The worker meets the same troubles, and tells of them.
                 let now = hints.store.inner.site.wakes();
                 if now != seen {
                     seen = now;
-                    // The worker meets the same trouble, and tells of it.
-                    let _ = hints.say(&program, &mut said);
+                    let _ = hints.say_left_alone();
+                }
+                let before = std::mem::replace(&mut claims, locked(&hints.held).claims);
+                if hints.drain && !is_waiting && before == claims {
+                    is_waiting = hints.say_what_it_waits_for().unwrap_or_default();
                 }
             }
         };
@@ -213,13 +331,34 @@ impl Hints {
         Ok(end)
     }
 
-    fn say(&self, program: &str, said: &mut BTreeSet<String>) -> Result<()> {
+    fn say_left_alone(&self) -> Result<()> {
         for task in self.not_run_here()? {
-            if said.insert(task.clone()) {
-                eprintln!("{program}: jobs of {} are left alone", not_run(&task));
+            if locked(&self.said).insert(task.clone()) {
+                eprintln!("{}: jobs of {} are left alone", self.program, not_run(&task));
             }
         }
         Ok(())
+    }
+
+    /// Says so if this worker holds nothing, and jobs of its queues run elsewhere.
+    fn say_what_it_waits_for(&self) -> Result<bool> {
+        if !locked(&self.held).jobs.is_empty() {
+            return Ok(false);
+        }
+        let mut jobs = Vec::new();
+        for queue in &self.queues {
+            let running = JobFilter::new().queue(queue).state(State::Running);
+            jobs.extend(self.store.jobs(&running, WAITED_FOR_MAX + 1)?.iter().map(|job| job.id.to_string()));
+        }
+        if jobs.is_empty() {
+            return Ok(false);
+        }
+        if jobs.len() > WAITED_FOR_MAX {
+            jobs.truncate(WAITED_FOR_MAX);
+            jobs.push("...".to_owned());
+        }
+        eprintln!("{}: only waits for jobs that run elsewhere: {}", self.program, list(jobs));
+        Ok(true)
     }
 
     /// The tasks of ready jobs that this worker does not run. Reads the lanes in use, and one row of each.
@@ -256,6 +395,5 @@ fn print(out: &mut Output, report: &Report, not_run_here: &BTreeSet<String>) -> 
     out.line(format!(
         "completed {completed}, failed {failed}, given back {given_back}, leases lost {leases_lost}, hijacks {hijacks}"
     ))?;
-    print_queues(out, &report.left)?;
-    not_run_here.iter().try_for_each(|task| out.line(format!("jobs of {} are left alone", not_run(task))))
+    print_queues(out, &report.left)
 }

@@ -25,7 +25,7 @@ use crate::{
 /// How often a session beats, whatever the lease: that may be changed while it runs.
 const BEAT: Duration = Duration::from_millis(50);
 
-const _: () = assert!(BEAT.as_millis() as u64 * 5 <= SETTINGS[LEASE].range.0, "the least lease spans some beats");
+const _: () = assert!(BEAT.as_millis() * 5 <= SETTINGS[LEASE].range.0 as u128, "the least lease spans some beats");
 
 pub(crate) struct Session {
     pub(crate) id: SessionId,

@@ -51,7 +51,7 @@ fn stamps_never_go_back() {
 fn one_commit_by_a_clock_that_was_ahead_shifts_nothing_that_comes_after() {
     let (store, stamp) = stepped_back();
     let queue = store.queue("q");
-    let delayed = queue.enqueue(JobRequest::new("t", &()).delay(Duration::from_secs(60))).unwrap();
+    let delayed = queue.enqueue(JobRequest::new("t", &()).delay(Duration::from_mins(1))).unwrap();
     assert!(store.job(delayed).unwrap().run_at.unwrap() < stamp, "in a minute by the clock as it is");
     let planned = queue.enqueue(JobRequest::new("t", &()).run_at(Timestamp::now().after(HOUR / 2))).unwrap();
     let ready = queue.enqueue(JobRequest::new("t", &())).unwrap();
@@ -61,7 +61,7 @@ fn one_commit_by_a_clock_that_was_ahead_shifts_nothing_that_comes_after() {
     }
     let lease = queue.claim(5, Duration::ZERO).unwrap().pop().unwrap();
     assert_eq!(lease.id(), ready);
-    lease.fail("again", Some(Duration::from_secs(60))).unwrap();
+    lease.fail("again", Some(Duration::from_mins(1))).unwrap();
     assert!(store.job(ready).unwrap().run_at.unwrap() < stamp, "its retry is not an hour late");
     store.retry(ready).unwrap();
     queue.claim_job(ready).unwrap().complete().unwrap();

@@ -278,10 +278,12 @@ impl<A> Registered<'_, A> {
     }
 }
 
+/// The present version, and how other ones are read.
+type Versioned<A> = Option<(u32, Upgrade<A>)>;
 type Upgrade<A> = Arc<dyn Fn(u32, &Payload) -> Result<A> + Send + Sync>;
 
 /// How the arguments of a closure are read: the present version as they are, older ones by its upgrade.
-struct Upgrades<A>(Arc<RwLock<Option<(u32, Upgrade<A>)>>>);
+struct Upgrades<A>(Arc<RwLock<Versioned<A>>>);
 
 impl<A> Clone for Upgrades<A> {
     fn clone(&self) -> Self {

@@ -13,6 +13,7 @@ use crate::{
         settle::{Ending, Settled},
         state::State,
     },
+    store::committer::Ticket,
     worker::{
         Report, Setup,
         event::{Event, tell},
@@ -103,7 +104,7 @@ impl Settler {
                 // The handler has done its work: what will pass is waited out.
                 ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::Conflict | ErrorKind::TimedOut => {
                     self.tell_trouble(&error);
-                    ended.ticket = ticket.ok().filter(|ticket| ticket.may_be_answered());
+                    ended.ticket = ticket.ok().filter(Ticket::may_be_answered);
                     again.push(ended);
                 }
                 // What won't is left to whoever recovers the job.

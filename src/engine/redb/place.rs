@@ -1,15 +1,25 @@
 //! Which file an error is about, and what redb's errors mean to a caller: the only place that maps them.
 
 use std::{
+    cell::Cell,
     io,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Once,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
 };
 
 use redb::{CommitError, DatabaseError, StorageError, TableError, TransactionError};
 
 use crate::error::{Error, ErrorKind, Result};
+
+thread_local! {
+    /// This thread is in a call whose panic becomes an error.
+    static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
+}
 
 /// A store's file, shared by its engine and its snapshots.
 #[derive(Debug)]
@@ -51,8 +61,12 @@ impl Place {
     /// Calls into redb, which panics on some damage, such as a page of zeros: the caller is to hear of the file, and a
     /// worker is to stop in order.
     pub(super) fn guarded<T>(&self, doing: &str, call: impl FnOnce() -> T) -> Result<T> {
+        quieten_guarded_panics();
+        let was_guarded = IS_GUARDED.replace(true);
         // What the call leaves half done is in redb's handle, which marks itself as unfit to write.
-        catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
+        let called = catch_unwind(AssertUnwindSafe(call));
+        IS_GUARDED.set(was_guarded);
+        called.map_err(|panic| {
             let said = panic
                 .downcast_ref::<String>()
                 .map(String::as_str)
@@ -180,4 +194,21 @@ impl Place {
         let message = format!("{cause}; whether the rows are there is not known");
         Error::new(ErrorKind::Unknown, message).because(cause)
     }
+}
+
+/// A panic that becomes an error is told as that; any other goes to the hook that was there before.
+fn quieten_guarded_panics() {
+    static ONCE: Once = Once::new();
+    // A thread that panics, and closes a store while it unwinds, may not change the hook.
+    if thread::panicking() {
+        return;
+    }
+    ONCE.call_once(|| {
+        let previous = take_hook();
+        set_hook(Box::new(move |panic| {
+            if !IS_GUARDED.get() {
+                previous(panic);
+            }
+        }));
+    });
 }
