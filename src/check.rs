@@ -67,6 +67,7 @@ pub(crate) fn check_rows(rows: &dyn Rows) -> Result<Vec<Finding>> {
     check.places()?;
     check.uniques()?;
     check.heads_and_counts()?;
+    check.foreign_rows()?;
     Ok(check.findings)
 }
 
@@ -111,19 +112,20 @@ impl<'a> Check<'a> {
         self.findings.extend(what.into_iter().map(Finding));
     }
 
-    /// The rows of a family, those that can't be read told of and left out.
-    fn records<R: Record>(&mut self, range: &Range) -> Result<Vec<(Vec<u8>, R)>> {
-        let mut records = Vec::new();
-        let mut unreadable = Vec::new();
-        for_each(self.rows, range, |key, bytes| {
-            match codec::decode::<R>(bytes) {
-                Ok(record) => records.push((key.to_vec(), record)),
-                Err(error) => unreadable.push(format!("row {}: {}", hex(key), error.full_message())),
+    /// Looks at each row of a family; those that can't be read are told of and left out.
+    fn each<R: Record>(
+        &mut self,
+        range: &Range,
+        mut look: impl FnMut(&mut Self, &[u8], R) -> Result<()>,
+    ) -> Result<()> {
+        let rows = self.rows;
+        for_each(rows, range, |key, bytes| match codec::decode::<R>(bytes) {
+            Ok(record) => look(self, key, record),
+            Err(error) => {
+                self.find(format!("row {}: {}", hex(key), error.full_message()));
+                Ok(())
             }
-            Ok(())
-        })?;
-        self.find_all(unreadable);
-        Ok(records)
+        })
     }
 
     fn store_rows(&mut self) -> Result<()> {
@@ -136,57 +138,66 @@ impl<'a> Check<'a> {
         if get_record::<LogRecord>(self.rows, keys::LOG)?.is_none() {
             self.find("the row that tells of a log is missing");
         }
-        self.records::<SettingRecord>(&keys::settings()).map(|_| ())
+        self.each::<SettingRecord>(&keys::settings(), |_, _, _| Ok(()))
     }
 
     fn task_names(&mut self) -> Result<()> {
-        for (key, task) in self.records::<TaskRecord>(&keys::task_names())? {
+        self.each::<TaskRecord>(&keys::task_names(), |check, key, task| {
             if key != keys::task_name(task.number) {
-                self.find(format!("task number {} stands at the row of another number", task.number));
+                check.find(format!("task number {} stands at the row of another number", task.number));
             }
-            if get_record::<TaskRecord>(self.rows, &keys::task_number(&task.name))?.as_ref() != Some(&task) {
-                self.find(format!("task \"{}\" is not found by its name", task.name));
+            if get_record::<TaskRecord>(check.rows, &keys::task_number(&task.name))?.as_ref() != Some(&task) {
+                check.find(format!("task \"{}\" is not found by its name", task.name));
             }
-            self.tasks.insert(task.number);
-        }
-        Ok(())
+            check.tasks.insert(task.number);
+            Ok(())
+        })
     }
 
     fn root(&mut self) -> Result<()> {
-        for (key, object) in self.records::<ObjectRecord>(&keys::roots(""))? {
-            if object.version > self.version {
-                let (name, version) = (keys::root_name(&key), self.version);
-                self.find(format!("\"{name}\" is of version {}, and the store of {version} (INV-2)", object.version));
+        self.each::<ObjectRecord>(&keys::roots(""), |check, key, object| {
+            if object.version > check.version {
+                let (name, version) = (keys::root_name(key), check.version);
+                check.find(format!("\"{name}\" is of version {}, and the store of {version} (INV-2)", object.version));
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn lanes(&mut self) -> Result<()> {
-        let mut lanes = HashSet::new();
-        for_each(self.rows, &keys::all_lanes(), |key, _| {
-            lanes.insert(key.to_vec());
+        let rows = self.rows;
+        for_each(rows, &keys::all_lanes(), |key, _| {
+            if keys::lane_of(key).is_none() {
+                self.find(format!("a lane's row can't be read: {}", hex(key)));
+            }
+            self.lanes.insert(key.to_vec());
             Ok(())
-        })?;
-        self.lanes = lanes;
+        })
+    }
+
+    /// Rows that this build has no family for.
+    fn foreign_rows(&mut self) -> Result<()> {
+        let rows = self.rows;
+        for range in keys::between_families() {
+            for_each(rows, &range, |key, _| {
+                self.find(format!("row {} is of no family that this casque knows", hex(key)));
+                Ok(())
+            })?;
+        }
         Ok(())
     }
 
     fn ready(&mut self) -> Result<()> {
-        for (key, job) in self.records::<JobRecord>(&keys::all_ready())? {
-            if !self.lanes.contains(&keys::lane(&job.queue, job.lane())) {
-                self.find(format!("job {} is ready in a lane that has no row, so no claim finds it (INV-1)", job.id));
+        self.each::<JobRecord>(&keys::all_ready(), |check, key, job| {
+            if !check.lanes.contains(&keys::lane(&job.queue, job.lane())) {
+                check.find(format!("job {} is ready in a lane that has no row, so no claim finds it (INV-1)", job.id));
             }
-            self.job(&key, Home::Ready, job)?;
-        }
-        Ok(())
+            check.job(key, Home::Ready, job)
+        })
     }
 
     fn by_id(&mut self, family: ById) -> Result<()> {
-        for (key, job) in self.records::<JobRecord>(&family.all())? {
-            self.job(&key, Home::ById(family), job)?;
-        }
-        Ok(())
+        self.each::<JobRecord>(&family.all(), |check, key, job| check.job(key, Home::ById(family), job))
     }
 
     fn job(&mut self, key: &[u8], home: Home, mut job: JobRecord) -> Result<()> {
@@ -206,6 +217,9 @@ impl<'a> Check<'a> {
         }
         if id.version > self.version.0 || job.lease.as_ref().is_some_and(|lease| lease.token.0 > self.version.0) {
             self.find(format!("job {id} or its lease is newer than the store, which is at {} (INV-2)", self.version));
+        }
+        if state.is_final() && job.expires_at.is_none() {
+            self.find(format!("job {id} ({state}) has no time after which it may go, so it never goes"));
         }
         let index = match home {
             Home::ById(ById::Due) => job.run_at.map(|at| keys::due_time(at, id)),
@@ -288,27 +302,29 @@ impl<'a> Check<'a> {
     }
 
     fn heads_and_counts(&mut self) -> Result<()> {
-        for (key, head) in self.records::<HeadRecord>(&keys::heads())? {
-            if head.version > self.version {
-                let queue = keys::root_name(&key);
-                self.find(format!("queue \"{queue}\" is of version {}, newer than the store (INV-2)", head.version));
+        self.each::<HeadRecord>(&keys::heads(), |check, key, head| {
+            if head.version > check.version {
+                let queue = keys::root_name(key);
+                check.find(format!("queue \"{queue}\" is of version {}, newer than the store (INV-2)", head.version));
             }
-        }
+            Ok(())
+        })?;
         let mut counted = std::mem::take(&mut self.counts);
-        for (key, count) in self.records::<CountRecord>(&keys::counts())? {
-            let queue = keys::counted_queue(&key);
+        self.each::<CountRecord>(&keys::counts(), |check, key, count| {
+            let queue = keys::counted_queue(key);
             let mut rows = counted.remove(&queue).unwrap_or_default();
             let mut count_now = count;
             for state in State::ALL {
                 let (told, found) = (*count_now.now_in(state), *rows.now_in(state));
                 if told != found {
-                    self.find(format!("queue \"{queue}\" counts {told} {state} jobs and has {found} (INV-9)"));
+                    check.find(format!("queue \"{queue}\" counts {told} {state} jobs and has {found} (INV-9)"));
                 }
             }
             if count.completed < count.kept {
-                self.find(format!("queue \"{queue}\" keeps more completed jobs than were ever completed (INV-9)"));
+                check.find(format!("queue \"{queue}\" keeps more completed jobs than were ever completed (INV-9)"));
             }
-        }
+            Ok(())
+        })?;
         for queue in counted.into_keys() {
             self.find(format!("queue \"{queue}\" has jobs and no count row (INV-9)"));
         }

@@ -151,14 +151,14 @@ impl Payload {
         Ok(Self { codec: Codec::Json, bytes })
     }
 
-    /// The text of a JSON value, checked.
+    /// The text of a JSON value, checked, and kept as it is: numbers of any size stay exact.
     ///
     /// # Errors
     /// `Invalid` where the text is not JSON; says at which line and column.
     pub fn from_json_text(text: &str) -> Result<Self> {
-        let value: serde_json::Value = serde_json::from_str(text)
+        let _: serde::de::IgnoredAny = serde_json::from_str(text)
             .map_err(|error| Error::invalid(format!("not valid JSON: {error}")).because(error))?;
-        Self::json(&value)
+        Ok(Self { codec: Codec::Json, bytes: text.trim().as_bytes().to_vec() })
     }
 
     /// The value, read by its codec.
@@ -239,6 +239,22 @@ impl Digest {
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Payload;
+
+    #[test]
+    fn json_text_keeps_numbers_exact_and_is_checked() {
+        let text = " {\"id\": 18446744073709551616} ";
+        let payload = Payload::from_json_text(text).unwrap();
+        assert_eq!(payload.as_bytes(), text.trim().as_bytes());
+        assert_eq!(payload.decode::<std::collections::BTreeMap<String, u128>>().unwrap()["id"], 1 << 64);
+        for wrong in ["", "{", "[1,]", "1 2", &"[".repeat(100_000)] {
+            assert!(Payload::from_json_text(wrong).is_err(), "{}", &wrong[..wrong.len().min(9)]);
         }
     }
 }

@@ -70,6 +70,11 @@ pub use store::{
 pub use task::{Job, Registry, Task, TaskError};
 pub use worker::{Event, Report, StopHandle, Worker};
 
+/// The README's code compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// What the types above are made of, give and take; few programs need to name them.
 pub mod types {
     #[cfg(feature = "exec")]

@@ -5,16 +5,21 @@ mod cli_support;
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
-use cli_support::Cli;
+use cli_support::{Cli, Ran};
 use redb::{Builder, ConcurrencyMode, ReadableDatabase as _, TableDefinition};
+use serde_json::Value;
 
 const OK: i32 = 0;
 const USAGE: i32 = 2;
 const UNAVAILABLE: i32 = 5;
 const DAMAGED: i32 = 6;
+
+/// What reads, writes and checks.
+const EVERYTHING: [&[&str]; 6] =
+    [&["list"], &["stats"], &["enqueue", "a"], &["exec", "--", "true"], &["work", "--drain"], &["check"]];
 
 /// All that is in a folder: names and bytes.
 fn contents(folder: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
@@ -33,29 +38,48 @@ fn contents(folder: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
     found
 }
 
+/// A store's bytes, and the names of what is in its folder beside it.
+fn files(cli: &Cli) -> (Vec<u8>, Vec<PathBuf>) {
+    let folder = contents(&cli.store().with_file_name("app.redb.d"));
+    (fs::read(cli.store()).unwrap(), folder.into_iter().map(|(path, _)| path).collect())
+}
+
 /// Reading, writing and checking all fail in the same way, and leave the folder as it was.
 fn refuses(cli: &Cli, code: i32, names: &[&str]) {
     let before = contents(&cli.path(""));
-    for args in
-        [&["list"][..], &["stats"], &["enqueue", "a"], &["exec", "--", "true"], &["work", "--drain"], &["check"]]
-    {
+    for args in EVERYTHING {
         cli.run(args).fails(code, names);
-        assert_eq!(contents(&cli.path("")), before, "{args:?} changed something");
+        assert!(contents(&cli.path("")) == before, "{args:?} changed something");
     }
 }
 
-/// A command with wrong arguments fails, and neither makes a store nor changes one.
+/// A command with wrong arguments fails, and neither makes a store nor changes a byte of one.
 fn is_wrong_usage(args: &[&str], stdin: &str, names: &[&str]) {
     let cli = Cli::new();
     cli.run_with_stdin(args, stdin).fails(USAGE, names);
-    assert!(!cli.store().exists(), "{args:?} made a store");
-    assert!(!cli.path("app.redb.d").exists(), "{args:?} made a folder");
+    assert_eq!(contents(&cli.path("")), [], "{args:?} made something");
 
     cli.id(&["enqueue", "a"]);
-    let before = (cli.figures(), fs::read(cli.store()).unwrap());
+    let before = files(&cli);
     cli.run_with_stdin(args, stdin).fails(USAGE, names);
-    assert_eq!(cli.figures(), before.0, "{args:?}");
-    assert_eq!(cli.json(&["list"]).len(), 1);
+    assert!(files(&cli) == before, "{args:?} changed a byte");
+}
+
+/// The same for what only an open store can tell, by its settings: redb keeps books of its own in the file when it is
+/// opened and closed, so the store's version and all that can be seen of it must be as they were.
+fn is_refused_by_the_store(args: &[&str], stdin: &str, names: &[&str]) {
+    let cli = Cli::new();
+    cli.run_with_stdin(args, stdin).fails(USAGE, names);
+    assert_eq!(contents(&cli.path("")), [], "{args:?} made something");
+    cli.id(&["enqueue", "a"]);
+    let before = everything_seen(&cli);
+    cli.run_with_stdin(args, stdin).fails(USAGE, names);
+    assert_eq!(everything_seen(&cli), before, "{args:?} changed something");
+}
+
+/// The store's version, queues, jobs, objects and sessions.
+fn everything_seen(cli: &Cli) -> [Vec<Value>; 4] {
+    [cli.figures(), cli.json(&["list"]), cli.json(&["root", "ls"]), cli.json(&["sessions"])]
 }
 
 #[test]
@@ -71,6 +95,7 @@ fn store_path_below_a_file_or_in_no_folder() {
     cli.write("file", "text");
     let before = contents(&cli.path(""));
     cli.run(&["enqueue", "a"]).fails(UNAVAILABLE, &["file", "not a folder"]);
+    assert_eq!(contents(&cli.path("")), before);
     let cli = cli.at("none/app.redb");
     cli.run(&["enqueue", "a"]).fails(UNAVAILABLE, &["none", "make it, or name another"]);
     cli.run(&["list"]).fails(UNAVAILABLE, &["none/app.redb", "--store"]);
@@ -139,21 +164,41 @@ fn truncated_store() {
     let ran = cli.run(&["check"]);
     assert_eq!(ran.code, DAMAGED, "{ran:?}");
     assert!(ran.stdout.contains("truncated"), "{ran:?}");
-    assert_eq!(fs::read(cli.store()).unwrap(), part);
+    assert!(fs::read(cli.store()).unwrap() == part);
     cli.write("app.redb", whole);
     cli.run(&["check"]).succeeds();
 }
 
 #[test]
-fn store_that_may_not_be_written() {
+fn store_on_a_disk_that_may_only_be_read() {
     let cli = Cli::new().at("disk/app.redb");
     let Some(disk) = Disk::mount(&cli.path("disk"), "1m") else { return };
     cli.id(&["enqueue", "a"]);
     disk.make_read_only();
-    let before = fs::read(cli.store()).unwrap();
+    let before = contents(&cli.path("disk"));
     cli.run(&["enqueue", "a"]).fails(UNAVAILABLE, &["app.redb", "owner"]);
     assert_eq!(cli.json(&["list"]).len(), 1, "it may still be read");
-    assert_eq!(fs::read(cli.store()).unwrap(), before);
+    assert!(contents(&cli.path("disk")) == before);
+}
+
+#[cfg(unix)]
+#[test]
+fn store_that_its_owner_made_read_only() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+
+    let cli = Cli::new();
+    cli.id(&["enqueue", "a"]);
+    fs::set_permissions(cli.store(), fs::Permissions::from_mode(0o400)).unwrap();
+    let owner = Ordinary::new();
+    if owner.is_another() {
+        let all = contents(&cli.path("")).into_iter().map(|(path, _)| path);
+        all.chain([cli.path("")]).for_each(|path| chown(path, Some(NOBODY), Some(NOBODY)).unwrap());
+    }
+    let before = files(&cli);
+    owner.run(&cli, &["enqueue", "a"]).fails(UNAVAILABLE, &["app.redb", "permission", "owner"]);
+    owner.run(&cli, &["check"]).fails(UNAVAILABLE, &["app.redb", "permission", "owner"]);
+    assert_eq!(owner.run(&cli, &["--json", "list"]).succeeds().json().len(), 1, "it may still be read");
+    assert!(files(&cli) == before);
 }
 
 #[cfg(unix)]
@@ -162,14 +207,64 @@ fn store_of_somebody_else() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let cli = Cli::new();
-    cli.id(&["enqueue", "a"]);
-    fs::set_permissions(cli.store(), fs::Permissions::from_mode(0o400)).unwrap();
-    if fs::OpenOptions::new().write(true).open(cli.store()).is_ok() {
-        eprintln!("skipped: this user may write to any file");
+    let stranger = Ordinary::new();
+    if !stranger.is_another() {
+        eprintln!("SKIPPED: this user may not act as another");
         return;
     }
-    cli.run(&["enqueue", "a"]).fails(UNAVAILABLE, &["app.redb", "permission", "owner"]);
+    cli.id(&["enqueue", "a"]);
+    fs::set_permissions(cli.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    let before = contents(&cli.path(""));
+    for args in EVERYTHING {
+        stranger.run(&cli, args).fails(UNAVAILABLE, &["app.redb", "permission", "owner"]);
+        assert!(contents(&cli.path("")) == before, "{args:?} changed something");
+    }
     assert_eq!(cli.json(&["list"]).len(), 1);
+}
+
+/// The user of that number, who owns nothing.
+#[cfg(unix)]
+const NOBODY: u32 = 65_534;
+
+/// An ordinary user, for whom permissions count: the one who runs the tests, or `NOBODY` where that is root.
+#[cfg(unix)]
+struct Ordinary {
+    /// Where `NOBODY` finds the binary: others may not enter the folder that it was built in.
+    folder: tempfile::TempDir,
+}
+
+#[cfg(unix)]
+impl Ordinary {
+    fn new() -> Self {
+        let user = Self { folder: tempfile::tempdir().unwrap() };
+        if user.is_another() {
+            use std::os::unix::fs::PermissionsExt as _;
+            fs::set_permissions(user.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+            fs::copy(env!("CARGO_BIN_EXE_casque"), user.binary()).unwrap();
+        }
+        user
+    }
+
+    fn binary(&self) -> PathBuf {
+        self.folder.path().join("casque")
+    }
+
+    /// Whether commands run as another user than the tests do.
+    fn is_another(&self) -> bool {
+        use std::os::unix::fs::MetadataExt as _;
+        self.folder.path().metadata().unwrap().uid() == 0
+    }
+
+    fn run(&self, cli: &Cli, args: &[&str]) -> Ran {
+        use std::os::unix::process::CommandExt as _;
+        let mut command = cli.command(args);
+        if self.is_another() {
+            command = Command::new(self.binary());
+            command.args(args).env("CASQUE_STORE", cli.store()).env_remove("CASQUE_LOG").current_dir(&self.folder);
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        Ran::of(command.stdin(Stdio::null()).output().unwrap())
+    }
 }
 
 #[test]
@@ -205,7 +300,7 @@ impl Disk {
         if mounted.is_ok_and(|mounted| mounted.status.success()) {
             return Some(Self(path.to_owned()));
         }
-        eprintln!("skipped: this user may not mount a disk of its own");
+        eprintln!("SKIPPED: this user may not mount a disk of its own");
         None
     }
 
@@ -225,10 +320,12 @@ impl Drop for Disk {
 fn task_that_nobody_here_knows() {
     let cli = Cli::new();
     let id = cli.id(&["enqueue", "resize"]);
+    let before = everything_seen(&cli);
     let ran = cli.run(&["work", "--drain"]);
     assert_eq!(ran.code, OK, "{ran:?}");
     assert!(ran.stderr.contains("task \"resize\", which is unknown here"), "{ran:?}");
     assert!(!ran.stdout.contains("left alone"), "it is said once: {ran:?}");
+    assert_eq!(everything_seen(&cli), before);
     assert_eq!(cli.state(&id), "ready");
     assert_eq!(cli.one(&["show", &id])["attempt"], 0);
     is_wrong_usage(&["enqueue", ""], "", &["task name is empty"]);
@@ -247,14 +344,18 @@ fn bad_json() {
 #[test]
 fn payload_over_the_limit() {
     let large = format!("\"{}\"", "x".repeat(1 << 20));
-    is_wrong_usage(
+    is_refused_by_the_store(
         &["enqueue", "a", "--args", "-"],
         &large,
         &["arguments of \"a\"", "1048578", "1048576", "payload-max"],
     );
-    is_wrong_usage(&["root", "put", "k", "-"], &large, &["value of \"k\"", "1048578", "1048576"]);
+    is_refused_by_the_store(&["root", "put", "k", "-"], &large, &["value of \"k\"", "1048578", "1048576"]);
     let line = format!("{{}}\n{{\"args\": {large}}}");
-    is_wrong_usage(&["enqueue", "a", "--from", "-"], &line, &["line 2 of stdin", "1048576", "nothing was enqueued"]);
+    is_refused_by_the_store(
+        &["enqueue", "a", "--from", "-"],
+        &line,
+        &["line 2 of stdin", "1048576", "nothing was enqueued"],
+    );
 }
 
 #[test]

@@ -69,6 +69,7 @@ fn both_end(scene: &Scene, jobs: &[String], mut winner: Actor, mut loser: Actor)
     errors.iter().filter(|line| line.contains("someone hijacked my job; grabbing another")).count()
 }
 
+/// S10.
 #[test]
 fn strict_loser_gets_one_conflict_and_then_the_next_job() {
     let (scene, jobs, mut winner, mut loser) = both_shifted("strict");

@@ -230,6 +230,7 @@ impl Play {
     }
 }
 
+/// S31, S33.
 #[test]
 fn nothing_acknowledged_is_lost_and_nothing_completed_runs_again() {
     let seed = std::env::var("CASQUE_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());

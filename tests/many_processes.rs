@@ -500,6 +500,7 @@ fn process_that_commits_in_a_loop_lets_others_in() {
     assert_sound(&store);
 }
 
+/// S44, in part: there is no log.
 #[test]
 fn symbolic_link_leads_to_the_same_store() {
     let scene = Scene::new();
@@ -518,6 +519,7 @@ fn symbolic_link_leads_to_the_same_store() {
     assert_sound(&store);
 }
 
+/// S44.
 #[test]
 fn store_with_two_names_is_refused() {
     let scene = Scene::new();
@@ -547,15 +549,15 @@ fn lock_file_that_was_removed_or_replaced_stops_the_writers() {
         }
         let error = enqueue_one(&store).unwrap_err();
         let message = error.full_message();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{message}");
-        assert!(message.contains(lock.to_str().unwrap()) && message.contains("reopen"), "{message}");
+        assert_eq!(error.kind(), ErrorKind::Closed, "{message}");
+        assert!(message.contains(lock.to_str().unwrap()) && message.contains("open the store again"), "{message}");
         let error = store.transaction(|tx| tx.put("key", &1)).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", error.full_message());
+        assert_eq!(error.kind(), ErrorKind::Closed, "{}", error.full_message());
         assert_eq!(store.version().unwrap(), before);
 
         // The remedy that the message gives.
         let error = store.close().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", error.full_message());
+        assert_eq!(error.kind(), ErrorKind::Closed, "{}", error.full_message());
         let store = scene.store();
         enqueue_one(&store).unwrap();
         assert_eq!(store.version().unwrap().0, before.0 + 1);
@@ -599,4 +601,25 @@ fn jobs_of_sessions_whose_files_are_gone_come_back() {
     let report = Worker::new(&store).tasks(tasks).drain(true).run().unwrap();
     assert_eq!((report.completed, report.failed, scene.observer().jobs().len()), (40, 0, 40));
     assert_sound(&store);
+}
+
+#[test]
+fn store_that_was_removed_or_replaced_takes_no_more_changes() {
+    // S44, as far as one process goes: nothing is answered that is not in the store at the path.
+    let scene = Scene::new();
+    let store = scene.store();
+    enqueue_one(&store).unwrap();
+    let path = scene.store_path();
+    let away = path.with_extension("away");
+    std::fs::copy(&path, &away).unwrap();
+    std::fs::rename(&away, &path).unwrap();
+    let error = enqueue_one(&store).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{}", error.full_message());
+    assert!(error.full_message().contains("removed or replaced"), "{}", error.full_message());
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(enqueue_one(&store).unwrap_err().kind(), ErrorKind::Closed);
+    let mut tasks = Registry::new();
+    tasks.register("note", |_, _: String| Ok(())).unwrap();
+    let error = Worker::new(&store).tasks(tasks).drain(true).run().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "a worker ends, so that whoever watches it starts it anew");
 }

@@ -98,10 +98,10 @@ impl From<&Error> for Failure {
             ErrorKind::Invalid => Exit::Usage,
             ErrorKind::NotFound => Exit::NotFound,
             ErrorKind::Conflict | ErrorKind::LeaseLost => Exit::Conflict,
-            ErrorKind::Unavailable => Exit::Unavailable,
+            ErrorKind::Unavailable | ErrorKind::Closed => Exit::Unavailable,
             ErrorKind::Corrupt => Exit::Damaged,
             ErrorKind::TimedOut => Exit::TimedOut,
-            ErrorKind::Unknown | ErrorKind::Aborted | ErrorKind::Closed => Exit::Failed,
+            ErrorKind::Unknown | ErrorKind::Aborted => Exit::Failed,
         };
         Self::new(exit, error.full_message())
     }

@@ -27,16 +27,38 @@ pub(super) fn refused(action: &str, path: &Path, cause: io::Error) -> Error {
 
 /// Opens a file for reading and writing, making it, empty and for the owner only, where it is missing.
 pub(super) fn open_or_create(path: &Path) -> Result<File> {
+    if std::fs::symlink_metadata(path).is_ok_and(|named| named.is_symlink()) {
+        let path = path.display();
+        return Err(Error::unavailable(format!(
+            "use \"{path}\": it is a symbolic link, and what it leads to would be overwritten; remove it"
+        )));
+    }
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     let file = owner_only(&mut options).open(path).map_err(|cause| refused("open", path, cause))?;
     let metadata = file.metadata().map_err(|cause| refused("inspect", path, cause))?;
     if metadata.is_file() {
+        give_to_owner(&file, path);
         Ok(file)
     } else {
         Err(Error::unavailable(format!("use \"{}\": it is not a plain file; move it away", path.display())))
     }
 }
+
+/// Gives a file to the owner of its folder, where this user may: what root makes is to serve the store's owner too.
+#[cfg(unix)]
+fn give_to_owner(file: &File, path: &Path) {
+    use std::os::unix::fs::{MetadataExt, fchown};
+    if let (Ok(made), Some(Ok(folder))) = (file.metadata(), path.parent().map(std::fs::metadata))
+        && made.uid() != folder.uid()
+    {
+        // Who may not is not root, and then the folder is not his either.
+        let _ = fchown(file, Some(folder.uid()), Some(folder.gid()));
+    }
+}
+
+#[cfg(not(unix))]
+fn give_to_owner(_: &File, _: &Path) {}
 
 /// Opens a plain file for reading; `None` where there is none, or something else than a plain file.
 pub(super) fn open_existing(path: &Path) -> Result<Option<File>> {
@@ -75,6 +97,7 @@ pub(super) fn create_locked(path: &Path, contents: &[u8]) -> Result<File> {
 
 fn finish(file: &File, contents: &[u8], unfinished: &Path, path: &Path) -> io::Result<()> {
     file.try_lock().map_err(io::Error::from)?;
+    give_to_owner(file, path);
     write_at(file, contents, 0)?;
     std::fs::rename(unfinished, path)
 }

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     clock,
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
 };
 
 /// How long who has released the lock leaves it to those who wait.
@@ -120,10 +120,26 @@ impl WriterLock {
 
     fn taken<'a>(&'a self, turn: Turn<'a>, purpose: &str) -> Result<WriterGuard<'a>> {
         let take = holder::parse(&self.note()).0.wrapping_add(1);
+        // Looked at before the guard is made, which leaves its note in the file when it goes.
+        if !files::is_at(&self.file, &self.path) {
+            files::unlock(&self.file);
+            return Err(self.replaced());
+        }
         let guard = WriterGuard { lock: self, take, _turn: turn };
-        guard.verify()?;
         self.write_note(&holder::held(take, &self.label, purpose));
         Ok(guard)
+    }
+
+    /// W2: the file locked here is not the one that others would lock.
+    fn replaced(&self) -> Error {
+        Error::new(
+            ErrorKind::Closed,
+            format!(
+                "the store's lock file \"{}\" was replaced or removed; stop what moves files there, and open the store \
+                 again",
+                self.path.display()
+            ),
+        )
     }
 
     fn try_lock(&self) -> Result<bool> {
@@ -215,24 +231,6 @@ impl WriterLock {
     fn write_note(&self, note: &[u8; NOTE_BYTES]) {
         // A full disk may keep the note from being written; the lock holds without it.
         let _ = files::write_at(&self.file, note, 0);
-    }
-}
-
-impl WriterGuard<'_> {
-    /// Checks that the file locked here is still the one that others would lock (W2).
-    ///
-    /// # Errors
-    /// `Unavailable` where it was replaced: write nothing more, others may already write.
-    pub(crate) fn verify(&self) -> Result<()> {
-        let lock = self.lock;
-        if files::is_at(&lock.file, &lock.path) {
-            return Ok(());
-        }
-        Err(Error::unavailable(format!(
-            "write to the store: its lock file \"{}\" was replaced or removed; stop what moves files there, and reopen \
-             the store",
-            lock.path.display()
-        )))
     }
 }
 

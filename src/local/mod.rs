@@ -30,7 +30,7 @@ pub(crate) use self::{
     folder::Folder,
     holder::{holder, is_stopped},
     lock::{WriterGuard, WriterLock},
-    network::network_file_system,
+    network::{is_mount_point, network_file_system},
     observe::{Seen, look, remove, remove_leftovers, sessions},
     record::NoteState,
     session::{NoteSlot, SessionFile},

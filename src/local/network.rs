@@ -12,6 +12,15 @@ pub(crate) fn network_file_system(path: &Path) -> Option<String> {
     network_type(&String::from_utf8_lossy(&mounts), path)
 }
 
+/// Whether something is mounted at `path` itself (a canonical one), as one file of another folder.
+pub(crate) fn is_mount_point(path: &Path) -> bool {
+    let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    String::from_utf8_lossy(&mounts)
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .any(|point| unescape(point) == path)
+}
+
 /// The format is that of `proc_pid_mountinfo(5)`.
 pub(super) fn network_type(mounts: &str, path: &Path) -> Option<String> {
     let mut nearest: Option<(usize, &str)> = None;

@@ -26,6 +26,8 @@ pub(crate) struct Seen {
     /// Whether its process holds the file's lock.
     pub(crate) alive: bool,
     pub(crate) notes: Vec<Note>,
+    /// Whether this user may read its file; else nothing here is known but the id.
+    pub(crate) is_readable: bool,
 }
 
 /// All sessions that have a file, dead or alive, in the order of their ids.
@@ -34,7 +36,8 @@ pub(crate) fn sessions(folder: &Folder) -> Result<Vec<Seen>> {
     for (name, _) in files::entries(&folder.sessions())? {
         // Only the one spelling that sessions are created under: another would be a second name of the same id.
         if let Some(id) = name.parse::<SessionId>().ok().filter(|id| id.to_string() == name) {
-            seen.extend(look(folder, id)?);
+            // One that can't be read is somebody's all the same.
+            seen.extend(look(folder, id).unwrap_or_else(|_| Some(unreadable(id))));
         }
     }
     Ok(seen)
@@ -63,6 +66,12 @@ pub(crate) fn remove_leftovers(folder: &Folder) -> Result<()> {
     Ok(())
 }
 
+fn unreadable(id: SessionId) -> Seen {
+    let Header { pid, boot_id, label: _, started_ms } = Header::default();
+    let label = "not readable by this user".to_owned();
+    Seen { id, pid, boot_id, label, started_ms, beat: 0, alive: true, notes: Vec::new(), is_readable: false }
+}
+
 fn see(id: SessionId, file: &File) -> io::Result<Seen> {
     // In this order: what is read after the lock was found free is what the process wrote last.
     let alive = files::is_locked(file)?;
@@ -71,5 +80,5 @@ fn see(id: SessionId, file: &File) -> io::Result<Seen> {
     // Without a header of this format the rest may be of any.
     let (beat, notes) = if header.is_some() { (record::beat(&bytes), record::notes(&bytes)) } else { (0, Vec::new()) };
     let Header { pid, boot_id, label, started_ms } = header.unwrap_or_default();
-    Ok(Seen { id, pid, boot_id, label, started_ms, beat, alive, notes })
+    Ok(Seen { id, pid, boot_id, label, started_ms, beat, alive, notes, is_readable: true })
 }

@@ -333,7 +333,9 @@ impl Store {
             conflicts: 0,
         };
         let applied = self.inner.commit(Vec::new(), vec![Intent::Claim(claim)], None)?;
-        leases_of(&self.inner, &session, applied)
+        let answer = leases_of(&self.inner, &session, applied)?;
+        // A claim whose candidates are all still there looks no further, and so at no suspect job.
+        Ok(ClaimAnswer { suspects_wait: answer.suspects_wait || (seen.suspects_wait && !answer.alone), ..answer })
     }
 }
 

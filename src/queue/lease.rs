@@ -32,6 +32,9 @@ use crate::{
     },
 };
 
+/// How long a worker that is stopped at once waits to give its jobs back; what it can't, the end of its session does.
+const GIVE_UP_PATIENCE: Duration = Duration::from_secs(2);
+
 /// A job that this process holds. Dropping it unsettled gives it back, uncharged.
 #[derive(Clone)]
 pub struct Lease {
@@ -279,7 +282,7 @@ impl Lease {
     /// Hands the settlement in, so that many can go into one group.
     pub(crate) fn submit(&self, how: Ending) -> Result<Ticket> {
         let intent = Intent::Settle(self.ending(how));
-        self.held.inner.submit(Vec::new(), vec![intent], Some(self.id()))
+        self.held.inner.submit(intent, self.id(), self.held.inner.patience)
     }
 
     /// Waits for a settlement that was handed in.
@@ -323,7 +326,7 @@ impl Lease {
     /// Hands in that the job goes back uncharged, though its handler may still run.
     pub(crate) fn give_up(&self) -> Result<Ticket> {
         let settle = Settle { job: self.id(), token: self.token(), started_at: None, how: Ending::Release };
-        self.held.inner.submit(Vec::new(), vec![Intent::Settle(settle)], Some(self.id()))
+        self.held.inner.submit(Intent::Settle(settle), self.id(), GIVE_UP_PATIENCE)
     }
 
     /// Leaves the lease to whoever finds that nobody has it in hand.
@@ -373,7 +376,7 @@ impl Drop for Held {
             // Nobody waits for the answer. Where it fails, what this process holds and nobody has in hand is found by
             // its maintenance, or at the end of the session.
             let settle = Settle { job: self.record.id, token: self.token, started_at: None, how: Ending::Release };
-            let _ = self.inner.submit(Vec::new(), vec![Intent::Settle(settle)], Some(self.record.id));
+            let _ = self.inner.submit(Intent::Settle(settle), self.record.id, self.inner.patience);
         }
         self.session.let_go(self.record.id, self.token);
         if let Some(note) = self.run.get_mut().unwrap_or_else(PoisonError::into_inner).note.take() {

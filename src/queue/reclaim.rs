@@ -77,6 +77,19 @@ pub(crate) struct Reclaimed {
     pub(crate) next: Option<JobId>,
 }
 
+impl Reclaimed {
+    /// Adds what a further slice gave.
+    pub(crate) fn add(&mut self, slice: Self) {
+        self.requeued.extend(slice.requeued);
+        self.suspects.extend(slice.suspects);
+        self.completed.extend(slice.completed);
+        self.dead.extend(slice.dead);
+        self.cancelled.extend(slice.cancelled);
+        self.busy.extend(slice.busy);
+        self.next = slice.next;
+    }
+}
+
 pub(crate) fn reclaim(context: &mut Context<'_>, reclaim: &Reclaim) -> Result<Outcome> {
     let mut range = ById::Held.all();
     if let Some(after) = reclaim.after {

@@ -89,6 +89,7 @@ fn power_cut_charges_nobody_and_makes_all_held_jobs_suspect() {
     }
 }
 
+/// S41.
 #[test]
 fn job_with_a_child_process_stays_held_and_its_neighbours_go_back() {
     let mut rig = Rig::new();
@@ -112,6 +113,7 @@ fn reclaimed_job_that_was_being_cancelled_is_cancelled() {
     assert_eq!((reclaimed.cancelled.as_slice(), rig.state(id)), (&[id][..], Some(State::Cancelled)));
 }
 
+/// S3, S24.
 #[test]
 fn job_that_died_with_its_process_at_its_last_attempt_is_dead_and_frees_its_unique_key() {
     let mut rig = Rig::new();
@@ -123,6 +125,7 @@ fn job_that_died_with_its_process_at_its_last_attempt_is_dead_and_frees_its_uniq
     assert_ne!(rig.enqueue(new()), id);
 }
 
+/// S7.
 #[test]
 fn attempt_reads_one_more_than_the_crashes_and_stops_at_the_limit() {
     let mut rig = Rig::new();
@@ -184,6 +187,7 @@ fn reclaiming_twice_changes_nothing_more() {
     assert_eq!((rig.version, rig.record(id).attempt), (version, 1));
 }
 
+/// S40.
 #[test]
 fn one_job_that_kills_its_process_does_not_take_its_prefetched_neighbours_with_it() {
     let mut rig = Rig::new();

@@ -47,6 +47,7 @@ fn ended(rig: &mut Rig) -> [JobId; 3] {
     jobs
 }
 
+/// S25.
 #[test]
 fn job_becomes_ready_when_its_time_has_come_and_not_a_millisecond_before() {
     let mut rig = Rig::new();
@@ -94,6 +95,7 @@ fn promotion_goes_in_slices_soonest_first() {
     assert_eq!((rig.stats(QUEUE).ready, rig.stats(QUEUE).scheduled), (4, 1));
 }
 
+/// S6.
 #[test]
 fn job_with_a_backoff_longer_than_the_lease_waits_for_all_of_it() {
     let mut rig = Rig::new();
@@ -108,6 +110,7 @@ fn job_with_a_backoff_longer_than_the_lease_waits_for_all_of_it() {
     assert_eq!((rig.claim_one().0, rig.record(id).attempt), (id, 1));
 }
 
+/// S42.
 #[test]
 fn clock_that_jumps_an_hour_ahead_takes_no_running_job_from_its_owner() {
     let mut rig = Rig::new();
@@ -149,6 +152,7 @@ fn retention_is_a_setting_of_the_store() {
     }
 }
 
+/// S38.
 #[test]
 fn waiting_jobs_are_still_there_after_sixty_days() {
     let mut rig = Rig::new();
@@ -184,6 +188,7 @@ fn requeued_job_leaves_no_row_behind_when_it_is_gone() {
     assert_eq!(rig.rows.all().len(), before + 5);
 }
 
+/// S28.
 #[test]
 fn job_that_this_build_can_not_read_holds_up_no_other() {
     let mut rig = Rig::new();

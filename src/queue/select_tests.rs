@@ -47,6 +47,7 @@ fn reads_to_claim(rig: &Rig, task: &str) -> (usize, usize, Vec<JobId>) {
     (peeked, claimed, found)
 }
 
+/// S46.
 #[test]
 fn jobs_of_an_unknown_task_cost_a_claim_nothing() {
     let mut empty = Rig::new();
@@ -65,6 +66,7 @@ fn jobs_of_an_unknown_task_cost_a_claim_nothing() {
     }
 }
 
+/// S29, S46.
 #[test]
 fn unknown_task_of_a_higher_priority_holds_up_nobody_and_runs_when_somebody_knows_it() {
     let mut rig = Rig::new();
@@ -75,6 +77,7 @@ fn unknown_task_of_a_higher_priority_holds_up_nobody_and_runs_when_somebody_know
     assert_eq!(ids(&rig.claim(Claim { wanted: only("unknown"), ..claim(1) })), [high]);
 }
 
+/// S36.
 #[test]
 fn scheduled_and_ended_jobs_cost_a_claim_nothing() {
     let fill = |count: usize| {

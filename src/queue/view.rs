@@ -7,7 +7,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     queue::{
         JobInfo, Lease,
-        claim::Claim,
+        claim::{Claim, Hijack},
         lease::leases_of,
         record::{HeadRecord, Home, JobRecord},
         select::{Selection, Tasks, Wanted, select},
@@ -46,6 +46,7 @@ pub struct QueueView<'a> {
     idle: bool,
     conflicts: u64,
     suspects_wait: bool,
+    hijacks: Vec<Hijack>,
     is_spent: bool,
 }
 
@@ -62,6 +63,7 @@ impl<'a> QueueView<'a> {
             idle: snapshot.inner().is_idle(),
             conflicts: 0,
             suspects_wait: false,
+            hijacks: Vec::new(),
             is_spent: false,
         }
     }
@@ -158,7 +160,15 @@ impl<'a> QueueView<'a> {
             conflicts: self.conflicts,
         };
         let applied = inner.commit(guards, vec![Intent::Claim(claim)], None)?;
-        Ok(leases_of(inner, &session, applied)?.leases)
+        let answer = leases_of(inner, &session, applied)?;
+        self.hijacks = answer.hijacks;
+        Ok(answer.leases)
+    }
+
+    /// After a commit by rebase: the shifted jobs that others had taken, and who.
+    #[must_use]
+    pub fn hijacks(&self) -> &[Hijack] {
+        &self.hijacks
     }
 
     /// P4: a suspect job waits for a worker that is idle.

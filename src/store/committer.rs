@@ -374,16 +374,19 @@ impl Desk {
 
     fn apply_and_write(&self, changes: &[Change], verdicts: &mut Vec<Result<Applied>>) -> Result<()> {
         let site = &self.site;
+        site.verify_store()?;
         let rows = site.engine.latest()?;
         let basis = (keys::STORE.to_vec(), rows.get(keys::STORE)?);
         let before: StoreRecord = get_record(rows.as_ref(), keys::STORE)?.unwrap_or_default();
         refuse_log_in_use(rows.as_ref())?;
-        let stamp = before.stamp.max(Timestamp::now());
+        // Schedules go by the clock as it is: one commit by a clock that was ahead must not shift all that come after.
+        let now = Timestamp::now();
+        let stamp = before.stamp.max(now);
         let mut overlay = Overlay::new(rows.as_ref());
         let mut newest = before.version;
         for change in changes {
             let verdict = drop_stale_reclaim(site, change).and_then(|()| {
-                let (applied, rows) = apply(change, &overlay, newest, stamp)?;
+                let (applied, rows) = apply(change, &overlay, newest, now)?;
                 overlay.absorb(rows);
                 Ok(applied)
             });
@@ -401,6 +404,10 @@ impl Desk {
         drop(rows);
         write_and_know(site, &basis, &group_rows, (before.version, newest))?;
         self.step(Step::Written);
+        if let Err(error) = site.verify_store() {
+            let message = format!("{}; what was written last is in the file that was there", error.full_message());
+            return Err(Error::new(ErrorKind::Unknown, message));
+        }
         site.bump_wakes();
         Ok(())
     }

@@ -13,7 +13,11 @@ use crate::{
     clock::{monotonic, sleep},
     engine::{Rows, SnapshotError},
     error::{Error, ErrorKind, Result},
-    queue::{held, id::JobId, reclaim::Reclaim},
+    queue::{
+        held,
+        id::JobId,
+        reclaim::{Reclaim, Reclaimed},
+    },
     store::{
         change::{Applied, Change, ChangeId, ClientId, Guard, Intent, Outcome},
         committer::{Committer, Ticket, name_who_is_stopped, refuse_log_in_use},
@@ -114,14 +118,19 @@ impl Inner {
 
     /// Commits one change of one intent, and gives that one's outcome.
     pub(crate) fn perform(&self, intent: Intent) -> Result<Outcome> {
-        let applied = self.commit(Vec::new(), vec![intent], None)?;
+        self.perform_within(intent, self.patience)
+    }
+
+    fn perform_within(&self, intent: Intent, patience: Duration) -> Result<Outcome> {
+        let change = self.change(Vec::new(), vec![intent], None)?;
+        let applied = self.writer()?.commit(change, patience)?;
         applied.outcomes.into_iter().next().ok_or_else(|| Error::corrupt("a change was answered without its outcome"))
     }
 
-    /// Hands a change in without waiting for its answer.
-    pub(crate) fn submit(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Ticket> {
-        let change = self.change(guards, intents, job)?;
-        self.writer()?.submit(change, self.patience)
+    /// Hands in a change of one intent without waiting for its answer.
+    pub(crate) fn submit(&self, intent: Intent, job: JobId, patience: Duration) -> Result<Ticket> {
+        let change = self.change(Vec::new(), vec![intent], Some(job))?;
+        self.writer()?.submit(change, patience)
     }
 
     fn change(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Change> {
@@ -166,7 +175,7 @@ impl Inner {
         if let Some(session) = &*session {
             return Ok(session.clone());
         }
-        let begun = Arc::new(Session::begin(&self.site, &self.label, self.settings()?.lease)?);
+        let begun = Arc::new(Session::begin(&self.site, &self.label)?);
         *session = Some(begun.clone());
         Ok(begun)
     }
@@ -205,7 +214,7 @@ impl Inner {
     /// Ends this process's presence and closes the engine, under the writer's lock.
     pub(crate) fn close(&self, patience: Duration) -> Result<()> {
         self.closing.store(true, Ordering::Release);
-        let given_back = self.give_back_all();
+        let given_back = self.give_back_all(patience);
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
@@ -227,7 +236,7 @@ impl Inner {
     }
 
     /// Gives back what this process still holds, uncharged, though handlers of it may still run.
-    fn give_back_all(&self) -> Result<()> {
+    fn give_back_all(&self, patience: Duration) -> Result<()> {
         if self.check_open().is_err() {
             return Ok(());
         }
@@ -245,14 +254,22 @@ impl Inner {
             Some(files) => crate::local::look(&files.folder, session.id)?.map(|seen| seen.beat),
             None => None,
         };
-        let mut reclaim = Reclaim { busy, ..Reclaim::of_all(session.id, beat) };
-        while let Outcome::Reclaimed(done) = self.perform(Intent::Reclaim(reclaim.clone()))? {
-            match done.next {
-                Some(next) => reclaim.after = Some(next),
-                None => break,
+        self.reclaim(Reclaim { busy, ..Reclaim::of_all(session.id, beat) }, patience).map(|_| ())
+    }
+
+    /// Takes a session's jobs back, slice by slice; gives all that became of them.
+    pub(crate) fn reclaim(&self, mut reclaim: Reclaim, patience: Duration) -> Result<Reclaimed> {
+        let mut all = Reclaimed::default();
+        loop {
+            let Outcome::Reclaimed(slice) = self.perform_within(Intent::Reclaim(reclaim.clone()), patience)? else {
+                return Err(Error::corrupt("a reclaim was answered without its outcome"));
+            };
+            reclaim.after = slice.next;
+            all.add(slice);
+            if reclaim.after.is_none() {
+                return Ok(all);
             }
         }
-        Ok(())
     }
 }
 
@@ -263,7 +280,7 @@ impl Drop for Inner {
         }
         // Best effort: whoever must know calls `close`. A handle that is never closed is recovered by the next opener.
         if let Err(error) = self.close(Duration::from_secs(2))
-            && error.kind() != ErrorKind::Closed
+            && !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Unavailable)
         {
             self.site.note_trouble(&error);
         }

@@ -31,6 +31,29 @@ mod family {
     pub(super) const PLACE: u8 = 0x37;
     pub(super) const EXPIRY: u8 = 0x38;
     pub(super) const UNIQUE: u8 = 0x39;
+
+    /// All of them, in order.
+    pub(super) const ALL: [u8; 19] = [
+        FORMAT,
+        STORE,
+        LOG,
+        SETTING,
+        TASK_NUMBER,
+        TASK_NAME,
+        ROOT,
+        HEAD,
+        COUNT,
+        LANE,
+        READY,
+        HELD,
+        DUE,
+        DUE_TIME,
+        FINISHED,
+        DEAD,
+        PLACE,
+        EXPIRY,
+        UNIQUE,
+    ];
 }
 
 /// Format of the store's data, and the store's own id.
@@ -275,4 +298,16 @@ pub(crate) fn unique(queue: &str, name: &str) -> Vec<u8> {
 /// All unique keys that are held.
 pub(crate) fn uniques() -> Range {
     prefixed(vec![family::UNIQUE])
+}
+
+/// Where no key may be: before, between and behind the families.
+pub(crate) fn between_families() -> Vec<Range> {
+    let mut gaps = Vec::new();
+    let mut start = Vec::new();
+    for family in family::ALL {
+        gaps.push(Range { start, end: vec![family] });
+        start = vec![family + 1];
+    }
+    gaps.push(Range { start, end: vec![u8::MAX; 1024] });
+    gaps
 }

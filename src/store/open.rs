@@ -17,14 +17,14 @@ use crate::{
         redb::{Redb, RedbOptions, StorageHook},
     },
     error::{Error, ErrorKind, Result},
-    local::{WriterGuard, network_file_system},
+    local::{WriterGuard, is_mount_point, network_file_system},
     store::{
         Store,
         committer::{Committer, Step, StepHook, name_who_is_stopped, out_of_patience},
         inner::Inner,
         keys,
         object::{DATA_FORMAT, FormatRecord, LogRecord, StoreRecord},
-        site::{Files, Site},
+        site::{Files, Identity, Site, identity},
         view::get_record,
     },
 };
@@ -186,6 +186,12 @@ impl StoreOptions {
         if exists {
             refuse_what_is_no_store(path)?;
         }
+        if is_mount_point(path) {
+            return Err(Error::invalid(format!(
+                "{} is mounted by itself, and its locks are not those of where it comes from; mount its folder",
+                path.display()
+            )));
+        }
         if let Some(kind) = network_file_system(path.parent().unwrap_or(path)) {
             return Err(Error::invalid(format!(
                 "{} is on a network file system ({kind}), where locks can't be relied on; use a local disk",
@@ -194,7 +200,7 @@ impl StoreOptions {
         }
         // Looked at before anything is made beside it, so that what is no store stays as it is.
         let engine = if exists { Some(self.open_engine(path)?) } else { None };
-        let files = Files::open(path, &self.label_or_default())?;
+        let mut files = Files::open(path, &self.label_or_default())?;
         let engine = if let Some(engine) = engine {
             engine
         } else {
@@ -205,6 +211,7 @@ impl StoreOptions {
             drop(guard);
             Redb::open(path, self.redb.clone())?
         };
+        files.note_identity();
         let inner = Arc::new(self.finish(Arc::new(Site::on_disk(Box::new(engine), files)))?);
         Ok(remember(path, inner))
     }
@@ -328,24 +335,6 @@ fn refuse_what_is_no_store(path: &Path) -> Result<()> {
 #[cfg(not(unix))]
 fn refuse_what_is_no_store(_: &Path) -> Result<()> {
     Ok(())
-}
-
-/// What names a file: device and inode where there are such, else its resolved path.
-#[cfg(unix)]
-type Identity = (u64, u64);
-#[cfg(not(unix))]
-type Identity = PathBuf;
-
-#[cfg(unix)]
-fn identity(path: &Path) -> Option<Identity> {
-    use std::os::unix::fs::MetadataExt as _;
-
-    fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
-}
-
-#[cfg(not(unix))]
-fn identity(path: &Path) -> Option<Identity> {
-    Some(path.to_owned())
 }
 
 static OPENED: Mutex<Option<HashMap<Identity, Weak<Inner>>>> = Mutex::new(None);

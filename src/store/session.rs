@@ -15,8 +15,17 @@ use crate::{
         held,
         id::{JobId, SessionId, Token},
     },
-    store::{alarm::Alarm, site::Site},
+    store::{
+        alarm::Alarm,
+        settings::{LEASE, SETTINGS},
+        site::Site,
+    },
 };
+
+/// How often a session beats, whatever the lease: that may be changed while it runs.
+const BEAT: Duration = Duration::from_millis(50);
+
+const _: () = assert!(BEAT.as_millis() as u64 * 5 <= SETTINGS[LEASE].range.0, "the least lease spans some beats");
 
 pub(crate) struct Session {
     pub(crate) id: SessionId,
@@ -33,16 +42,15 @@ pub(crate) struct RunNote {
 }
 
 impl Session {
-    pub(crate) fn begin(site: &Arc<Site>, label: &str, lease: Duration) -> Result<Self> {
+    pub(crate) fn begin(site: &Arc<Site>, label: &str) -> Result<Self> {
         let id = SessionId::random();
         let Some(files) = site.files() else {
             return Ok(Self { id, file: None, beat: Mutex::new(None), in_hand: Mutex::default() });
         };
         let file = Arc::new(SessionFile::create(&files.folder, id, label)?);
-        let period = (lease / 10).clamp(Duration::from_millis(20), Duration::from_secs(1));
         let beating = file.clone();
         let troubled = site.clone();
-        let beat = Alarm::every("casque-beat", period, move || {
+        let beat = Alarm::every("casque-beat", BEAT, move || {
             if let Err(error) = beating.beat() {
                 troubled.note_trouble(&error);
             }

@@ -41,6 +41,9 @@ const SECOND: u64 = 1_000;
 const DAY: u64 = 24 * 3_600 * SECOND;
 const TEN_YEARS: u64 = 3_653 * DAY;
 
+/// Where the lease stands among them.
+pub(crate) const LEASE: usize = 0;
+
 /// All settings there are.
 pub const SETTINGS: [SettingInfo; 5] = [
     SettingInfo {
@@ -103,7 +106,7 @@ impl Settings {
     pub(crate) fn read(rows: &dyn Rows) -> Result<Self> {
         let of = |index: usize| value(rows, &SETTINGS[index]);
         Ok(Self {
-            lease: Duration::from_millis(of(0)?),
+            lease: Duration::from_millis(of(LEASE)?),
             payload_max: usize::try_from(of(1)?).unwrap_or(usize::MAX),
             retention_completed: Duration::from_millis(of(2)?),
             retention_dead: Duration::from_millis(of(3)?),

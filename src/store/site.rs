@@ -29,10 +29,30 @@ enum Place {
 pub(crate) struct Files {
     pub(crate) store: PathBuf,
     pub(crate) folder: Folder,
+    /// What the store's path named when it was opened.
+    opened: Option<Identity>,
     /// None in a process that only reads.
     lock: Option<WriterLock>,
     /// None where there is no such file, or it may not be read.
     wakes: Option<Wakes>,
+}
+
+/// What names a file: device and inode where there are such, else its resolved path.
+#[cfg(unix)]
+pub(crate) type Identity = (u64, u64);
+#[cfg(not(unix))]
+pub(crate) type Identity = PathBuf;
+
+#[cfg(unix)]
+pub(crate) fn identity(path: &Path) -> Option<Identity> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn identity(path: &Path) -> Option<Identity> {
+    Some(path.to_owned())
 }
 
 /// A turn, until this is dropped or the process dies.
@@ -45,14 +65,23 @@ impl Files {
         let folder = Folder::create(store)?;
         let lock = Some(WriterLock::open(&folder, label.to_owned())?);
         let wakes = Some(Wakes::open(&folder)?);
-        Ok(Self { store: store.to_owned(), folder, lock, wakes })
+        Ok(Self { store: store.to_owned(), folder, opened: None, lock, wakes })
     }
 
     /// The files beside a store that is only read: nothing is made or locked.
     pub(crate) fn to_read(store: &Path) -> Result<Option<Self>> {
         let Some(folder) = Folder::existing(store)? else { return Ok(None) };
         let wakes = Wakes::existing(&folder)?;
-        Ok(Some(Self { store: store.to_owned(), folder, lock: None, wakes }))
+        Ok(Some(Self { store: store.to_owned(), folder, opened: None, lock: None, wakes }))
+    }
+
+    /// Remembers which file the store is, now that it is there.
+    pub(crate) fn note_identity(&mut self) {
+        self.opened = identity(&self.store);
+    }
+
+    fn is_store_in_place(&self) -> bool {
+        self.opened.is_none() || identity(&self.store) == self.opened
     }
 
     /// The writer's lock.
@@ -110,6 +139,20 @@ impl Site {
     /// P5: whether a child process still works on a held job.
     pub(crate) fn is_child_busy(&self, held: &HeldJob) -> bool {
         self.files().is_some_and(|files| local::children::is_busy(&files.folder, held.job, held.token))
+    }
+
+    /// That the store's path still names the file that was opened.
+    ///
+    /// # Errors
+    /// `Closed` where it does not: what is written now would be lost.
+    pub(crate) fn verify_store(&self) -> Result<()> {
+        match self.files() {
+            Some(files) if !files.is_store_in_place() => Err(Error::new(
+                crate::error::ErrorKind::Closed,
+                format!("the store {} was removed or replaced while it was open; open it again", files.store.display()),
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// A number that changes with every commit of any process.

@@ -52,6 +52,7 @@ fn old_snapshot_of_an_unchanged_store_shows_everything() {
     assert!(snapshot.queue("q").shift().unwrap().is_some());
 }
 
+/// S47, in part: without a figure for the file.
 #[test]
 fn old_snapshot_shows_what_has_not_changed_since_and_refuses_the_rest() {
     let store = store();

@@ -92,7 +92,7 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
     };
     let worked = dispatch.work();
     let gave_up = dispatch.wind_down();
-    if let Err(error) = dispatch.claimer.count_conflicts() {
+    if !gave_up && let Err(error) = dispatch.claimer.count_conflicts() {
         tell(&setup.listeners, &Event::Trouble { doing: "count hijacks", message: error.full_message() });
     }
     drop(maintenance);

@@ -10,6 +10,8 @@ mod handler;
 mod maintenance;
 mod settler;
 mod stop;
+#[cfg(test)]
+mod tests;
 
 use std::{sync::Arc, time::Duration};
 

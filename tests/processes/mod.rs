@@ -46,11 +46,17 @@ pub struct Actor {
 impl Actor {
     /// Starts this executable again, to play a role with named arguments.
     pub fn start(role: &str, arguments: &[(&str, &str)]) -> Self {
+        Self::start_in(&[], role, arguments)
+    }
+
+    /// The same, with more in its environment.
+    pub fn start_in(environment: &[(&str, &str)], role: &str, arguments: &[(&str, &str)]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["actor", "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, role);
         for (name, value) in arguments {
             command.env(format!("{ARGUMENT}{name}"), value);
         }
+        command.envs(environment.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let name = format!("{role} {}", child.id());
@@ -380,9 +386,14 @@ impl Scene {
 
     /// Starts an actor that finds this folder under `folder`.
     pub fn actor(&self, role: &str, arguments: &[(&str, &str)]) -> Actor {
+        self.actor_in(&[], role, arguments)
+    }
+
+    /// The same, with more in its environment.
+    pub fn actor_in(&self, environment: &[(&str, &str)], role: &str, arguments: &[(&str, &str)]) -> Actor {
         let mut all = vec![("folder", self.folder.path().to_str().unwrap())];
         all.extend_from_slice(arguments);
-        Actor::start(role, &all)
+        Actor::start_in(environment, role, &all)
     }
 }
 

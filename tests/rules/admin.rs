@@ -165,6 +165,7 @@ fn pausing_an_already_paused_queue_is_no_change() {
     });
 }
 
+/// S22.
 #[test]
 fn queue_is_still_paused_when_everything_was_restarted() {
     let folder = tempfile::tempdir().unwrap();
@@ -180,6 +181,7 @@ fn queue_is_still_paused_when_everything_was_restarted() {
     store.close().unwrap();
 }
 
+/// S22.
 #[test]
 fn cancel_beside_a_claim_leaves_the_job_cancelled_or_running_and_never_both() {
     on_each_engine(|store| {

@@ -16,6 +16,7 @@ use crate::{LABEL, SOON, claim_one, complete, ids, job, kind, on_each_engine};
 
 const NOW: Duration = Duration::ZERO;
 
+/// S10.
 #[test]
 fn second_strict_commit_names_job_versions_and_winner_and_then_gets_the_next_job() {
     on_each_engine(|store| {
@@ -47,6 +48,7 @@ fn second_strict_commit_names_job_versions_and_winner_and_then_gets_the_next_job
     });
 }
 
+/// S11.
 #[test]
 fn enqueue_beside_a_claim_conflicts_with_nobody() {
     for claim_commits_first in [true, false] {
@@ -73,6 +75,7 @@ fn enqueue_beside_a_claim_conflicts_with_nobody() {
     }
 }
 
+/// S12.
 #[test]
 fn identical_jobs_of_many_threads_have_distinct_ids_and_are_each_delivered_once() {
     const JOBS: usize = 1_000;
@@ -106,6 +109,7 @@ fn identical_jobs_of_many_threads_have_distinct_ids_and_are_each_delivered_once(
     });
 }
 
+/// S13.
 #[test]
 fn batches_stand_in_the_order_of_their_commits_and_are_never_interleaved() {
     on_each_engine(|store| {
@@ -128,6 +132,7 @@ fn batches_stand_in_the_order_of_their_commits_and_are_never_interleaved() {
     });
 }
 
+/// S13.
 #[test]
 fn batches_of_many_threads_are_never_interleaved() {
     on_each_engine(|store| {
@@ -152,6 +157,7 @@ fn batches_of_many_threads_are_never_interleaved() {
     });
 }
 
+/// S14.
 #[test]
 fn view_that_was_committed_refuses_to_be_used_again() {
     on_each_engine(|store| {
@@ -173,6 +179,7 @@ fn view_that_was_committed_refuses_to_be_used_again() {
     });
 }
 
+/// S15.
 #[test]
 fn claims_of_different_jobs_from_one_snapshot_both_win() {
     on_each_engine(|store| {
@@ -194,6 +201,7 @@ fn claims_of_different_jobs_from_one_snapshot_both_win() {
     });
 }
 
+/// S16.
 #[test]
 fn job_appended_while_the_last_one_is_claimed_is_not_lost() {
     on_each_engine(|store| {
@@ -214,6 +222,7 @@ fn job_appended_while_the_last_one_is_claimed_is_not_lost() {
     });
 }
 
+/// S17.
 #[test]
 fn requeued_job_goes_behind_what_was_appended_before_and_release_puts_it_in_front() {
     on_each_engine(|store| {
@@ -240,6 +249,7 @@ fn requeued_job_goes_behind_what_was_appended_before_and_release_puts_it_in_fron
     });
 }
 
+/// S17.
 #[test]
 fn requeue_beside_an_append_never_leaves_the_job_in_front() {
     on_each_engine(|store| {

@@ -264,6 +264,7 @@ fn snapshot_shows_one_version_whatever_commits_after_it() {
     });
 }
 
+/// S18, in part: no job changes its queue here.
 #[test]
 fn readers_never_see_half_of_a_transaction() {
     on_each_engine(|store| {

@@ -215,6 +215,7 @@ fn history_keeps_the_latest_ten_errors_and_cuts_long_ones() {
     });
 }
 
+/// S9.
 #[test]
 fn snooze_and_release_are_not_charged_and_failures_of_other_jobs_neither() {
     on_each_engine(|store| {

@@ -6,6 +6,7 @@ use casque::{ErrorKind, State};
 
 use crate::{Act, claim_one, dead, job, kind, on_each_engine};
 
+/// S23, with threads.
 #[test]
 fn many_threads_that_enqueue_one_unique_key_at_once_get_one_job() {
     const THREADS: usize = 32;
@@ -47,6 +48,7 @@ fn unique_key_is_held_through_every_state_before_the_end() {
     });
 }
 
+/// S24.
 #[test]
 fn no_unique_key_outlives_its_job() {
     on_each_engine(|store| {

@@ -24,6 +24,7 @@ fn worker(store: &Store, run: impl Fn(&Job, ()) -> casque::Result<(), TaskError>
     Worker::new(store).tasks(tasks).queue("q")
 }
 
+/// S20, S39.
 #[test]
 fn job_given_up_by_a_hard_stop_belongs_to_the_next_claimer_though_its_handler_still_runs() {
     on_each_engine(|store| {
@@ -58,6 +59,7 @@ fn job_given_up_by_a_hard_stop_belongs_to_the_next_claimer_though_its_handler_st
     });
 }
 
+/// S19.
 #[test]
 fn gentle_stop_gives_back_what_has_not_begun_uncharged_and_finishes_what_has() {
     on_each_engine(|store| {
@@ -85,6 +87,7 @@ fn gentle_stop_gives_back_what_has_not_begun_uncharged_and_finishes_what_has() {
     });
 }
 
+/// S21.
 #[test]
 fn stop_before_the_start_twice_and_hard_during_a_gentle_one_end_the_worker() {
     on_each_engine(|store| {
@@ -118,6 +121,7 @@ fn stop_before_the_start_twice_and_hard_during_a_gentle_one_end_the_worker() {
     });
 }
 
+/// S28.
 #[test]
 fn arguments_that_can_not_be_read_fail_that_job_alone_and_are_kept() {
     on_each_engine(|store| {
@@ -140,6 +144,7 @@ fn arguments_that_can_not_be_read_fail_that_job_alone_and_are_kept() {
     });
 }
 
+/// S29.
 #[test]
 fn unknown_task_holds_up_nobody_and_runs_when_a_worker_that_knows_it_joins() {
     on_each_engine(|store| {
@@ -157,6 +162,7 @@ fn unknown_task_holds_up_nobody_and_runs_when_a_worker_that_knows_it_joins() {
     });
 }
 
+/// S8.
 #[test]
 fn one_long_job_of_a_worker_with_many_threads_runs_once() {
     on_each_engine(|store| {
@@ -210,6 +216,7 @@ fn handlers_end_as_they_say() {
     });
 }
 
+/// S25.
 #[test]
 fn delayed_jobs_run_when_their_time_has_come_and_not_before() {
     on_each_engine(|store| {
@@ -251,6 +258,7 @@ impl Task for Plain {
     }
 }
 
+/// S27.
 #[test]
 fn backoff_of_the_thousandth_attempt_is_a_day_at_most() {
     for attempt in [1, 10, 1_000, u32::MAX] {

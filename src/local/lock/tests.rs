@@ -101,21 +101,30 @@ fn threads_of_one_handle_exclude_each_other() {
 }
 
 #[test]
-fn replaced_lock_file_stops_its_holder() {
+fn replaced_lock_file_stops_who_has_the_old_one_and_is_left_as_it_is() {
     let (_home, folder) = folder();
     let lock = handle(&folder, "old");
-    let guard = lock.take("a test").unwrap();
-    guard.verify().unwrap();
+    drop(lock.take("a test").unwrap());
     std::fs::remove_file(folder.lock()).unwrap();
     let other = handle(&folder, "new");
     let other_guard = other.try_take("of another file").unwrap().unwrap();
-    let error = guard.verify().unwrap_err();
-    assert_eq!(error.kind(), crate::error::ErrorKind::Unavailable);
-    assert!(error.to_string().contains("reopen the store"), "{error}");
-    drop(guard);
-    assert!(lock.take("again").is_err());
-    other_guard.verify().unwrap();
+    let error = lock.take("too late").unwrap_err();
+    assert_eq!(error.kind(), crate::error::ErrorKind::Closed);
+    assert!(error.to_string().contains("open the store again"), "{error}");
     assert_eq!(holder(&folder).unwrap().label, "new");
+    drop(other_guard);
+}
+
+#[cfg(unix)]
+#[test]
+fn lock_that_leads_elsewhere_is_refused_and_what_it_leads_to_is_left_alone() {
+    let (home, folder) = folder();
+    let victim = home.path().join("victim");
+    std::fs::write(&victim, "precious").unwrap();
+    std::os::unix::fs::symlink(&victim, folder.lock()).unwrap();
+    let error = WriterLock::open(&folder, "a test".to_owned()).unwrap_err();
+    assert!(error.to_string().contains("symbolic link"), "{error}");
+    assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::{
     },
     store::{
         Store,
-        change::{Intent, Outcome},
+        change::Intent,
         session::{Observer, Pulse, Session, remove_if_idle},
     },
     worker::{
@@ -62,7 +62,8 @@ impl Recovery {
         let sessions = local::sessions(&files.folder)?;
         self.observer.keep_only(&sessions);
         let mut failure = None;
-        for seen in sessions.iter().filter(|seen| seen.id != self.own.id) {
+        // Of a file that this user may not read nothing is known, not even that its process lives.
+        for seen in sessions.iter().filter(|seen| seen.id != self.own.id && seen.is_readable) {
             let looked = match self.observer.observe(seen, self.lease) {
                 Pulse::Alive => Ok(()),
                 Pulse::Stopped => self.take_back(seen.id, Some(seen)).map(|_| ()),
@@ -75,6 +76,7 @@ impl Recovery {
         let now = monotonic();
         if now >= self.next_leases {
             self.next_leases = now + LEASES_EVERY;
+            self.lease = self.store.inner.settings()?.lease;
             let looked = self.take_back_orphans(&files.folder).and_then(|()| self.give_back_lost());
             failure = failure.or(looked.err());
         }
@@ -125,17 +127,10 @@ impl Recovery {
         if busy.len() == jobs.len() {
             return Ok(busy.is_empty());
         }
-        let mut reclaim = reclaim_of(session, seen, busy);
-        loop {
-            let Outcome::Reclaimed(done) = self.store.inner.perform(Intent::Reclaim(reclaim.clone()))? else {
-                return Ok(false);
-            };
-            self.tell_recovered(session, &done);
-            match done.next {
-                Some(next) => reclaim.after = Some(next),
-                None => return Ok(reclaim.busy.is_empty()),
-            }
-        }
+        let inner = &self.store.inner;
+        let done = inner.reclaim(reclaim_of(session, seen, busy), inner.patience)?;
+        self.tell_recovered(session, &done);
+        Ok(done.busy.is_empty())
     }
 
     fn tell_recovered(&self, session: SessionId, done: &Reclaimed) {

@@ -1,0 +1,73 @@
+//! P4 at the level of the worker: a suspect job gets its turn beside steady work.
+
+use std::sync::{Arc, Mutex, mpsc};
+
+use crate::{
+    clock::Timestamp,
+    queue::{
+        JobRequest,
+        claim::Claim,
+        id::SessionId,
+        reclaim::Reclaim,
+        select::{Tasks, Wanted},
+    },
+    store::{
+        Store,
+        change::{Intent, Outcome},
+    },
+    task::Registry,
+    worker::Worker,
+};
+
+/// Makes the next ready job suspect: claimed and begun by a session that is gone.
+fn make_suspect(store: &Store) {
+    let session = SessionId::random();
+    let claim = Claim {
+        session,
+        queues: vec!["default".to_owned()],
+        wanted: Wanted { tasks: Tasks::Any, jobs_max: 1, idle: true },
+        candidates: Vec::new(),
+        fill: true,
+        conflicts: 0,
+    };
+    let Outcome::Claimed(claimed) = store.inner.perform(Intent::Claim(claim)).unwrap() else { unreachable!() };
+    let started = vec![(claimed.jobs[0].record.id, claimed.token.unwrap(), Timestamp::now())];
+    store.inner.perform(Intent::Reclaim(Reclaim { started, ..Reclaim::of_all(session, None) })).unwrap();
+}
+
+#[test]
+fn suspect_job_gets_its_turn_beside_steady_work() {
+    let store = Store::in_memory().unwrap();
+    let queue = store.queue("default");
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let (begun, has_begun) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let mut tasks = Registry::new();
+    let (order, gate) = (ran.clone(), Mutex::new(may_go_on));
+    tasks
+        .register("note", move |_, name: String| {
+            if name == "first" {
+                begun.send(()).unwrap();
+                gate.lock().unwrap().recv().unwrap();
+            }
+            order.lock().unwrap().push(name);
+            Ok(())
+        })
+        .unwrap();
+    queue.enqueue(JobRequest::new("note", &"first")).unwrap();
+    let worker = Worker::new(&store).tasks(tasks).drain(true);
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| worker.run().unwrap());
+        has_begun.recv().unwrap();
+        queue.enqueue(JobRequest::new("note", &"suspect")).unwrap();
+        make_suspect(&store);
+        let steady = (0..200).map(|number| JobRequest::new("note", &format!("steady {number}")));
+        queue.enqueue_batch(steady).unwrap();
+        go_on.send(()).unwrap();
+        assert_eq!(running.join().unwrap().completed, 202);
+    });
+    let ran = ran.lock().unwrap();
+    let turn = ran.iter().position(|name| name == "suspect").unwrap();
+    // One more may have been claimed before the worker learned of it.
+    assert!(turn <= 2, "it ran as number {turn}: {:?}", &ran[..5]);
+}
