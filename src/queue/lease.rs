@@ -351,7 +351,7 @@ impl Lease {
         HeldJob { job: self.id(), session: self.held.session.id, token: self.token() }
     }
 
-    fn note_settled(&self) {
+    pub(crate) fn note_settled(&self) {
         self.held.is_settled.store(true, Ordering::Release);
         self.held.session.let_go(self.id(), self.token());
         self.forget_run();

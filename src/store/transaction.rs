@@ -41,7 +41,7 @@ pub struct Transaction {
     written: BTreeMap<String, Written>,
     intents: Vec<Intent>,
     /// Leases that end with the commit.
-    completed: Vec<Lease>,
+    settled: Vec<(Lease, Settlement)>,
     job: Option<JobId>,
 }
 
@@ -53,6 +53,12 @@ enum Written {
     Added(i64),
 }
 
+/// How a lease ends with the commit.
+enum Settlement {
+    Completed,
+    Other,
+}
+
 impl Transaction {
     pub(crate) fn new(snapshot: Snapshot, job: Option<JobId>) -> Self {
         Self {
@@ -61,7 +67,7 @@ impl Transaction {
             ranges: Vec::new(),
             written: BTreeMap::new(),
             intents: Vec::new(),
-            completed: Vec::new(),
+            settled: Vec::new(),
             job,
         }
     }
@@ -230,9 +236,41 @@ impl Transaction {
         Ok(())
     }
 
+    /// In the same commit, the attempt failed: again after `retry_after`, or never for `None`. So many leases can be
+    /// settled in one change, and what goes with that is there too, or nothing is.
+    ///
+    /// # Errors
+    /// As [`Transaction::complete`].
+    pub fn fail(&mut self, lease: &Lease, message: &str, retry_after: Option<Duration>) -> Result<()> {
+        self.settle(lease, Ending::Fail { message: message.to_owned(), retry_after }, Settlement::Other);
+        Ok(())
+    }
+
+    /// In the same commit, the job goes back to the front of its queue, without an attempt charged.
+    ///
+    /// # Errors
+    /// As [`Transaction::complete`].
+    pub fn release(&mut self, lease: &Lease) -> Result<()> {
+        self.settle(lease, Ending::Release, Settlement::Other);
+        Ok(())
+    }
+
+    /// In the same commit, the job is put off, without an attempt charged.
+    ///
+    /// # Errors
+    /// As [`Transaction::complete`].
+    pub fn snooze(&mut self, lease: &Lease, delay: Duration) -> Result<()> {
+        self.settle(lease, Ending::Snooze { delay }, Settlement::Other);
+        Ok(())
+    }
+
     pub(crate) fn complete_with(&mut self, lease: &Lease, result: Option<Payload>) {
-        self.intents.push(Intent::Settle(lease.ending(Ending::Complete { result })));
-        self.completed.push(lease.clone());
+        self.settle(lease, Ending::Complete { result }, Settlement::Completed);
+    }
+
+    fn settle(&mut self, lease: &Lease, how: Ending, settlement: Settlement) {
+        self.intents.push(Intent::Settle(lease.ending(how)));
+        self.settled.push((lease.clone(), settlement));
     }
 
     /// Commits; the version is that of the commit, or the snapshot's where there was nothing to write.
@@ -244,7 +282,12 @@ impl Transaction {
             self.reads.into_iter().map(|(key, version)| Guard::Object { key, version }).collect();
         guards.extend(self.ranges);
         let applied = self.snapshot.inner().commit(guards, self.intents, self.job)?;
-        self.completed.iter().for_each(Lease::note_completed_in_transaction);
+        for (lease, settlement) in &self.settled {
+            match settlement {
+                Settlement::Completed => lease.note_completed_in_transaction(),
+                Settlement::Other => lease.note_settled(),
+            }
+        }
         Ok(applied.version.unwrap_or(self.snapshot.version()))
     }
 }

@@ -274,3 +274,39 @@ fn progress_is_there_while_the_job_is_held_and_goes_when_it_goes_back() {
         assert_eq!(store.job(lease.id()).unwrap().progress, None);
     });
 }
+
+#[test]
+fn many_leases_are_settled_in_one_change_or_none_is() {
+    on_each_engine(|store| {
+        let queue = store.queue("q");
+        let ids = queue.enqueue_batch((0..5).map(|_| job())).unwrap();
+        let leases = queue.claim(5, Duration::ZERO).unwrap();
+        let [done, failed, freed, later, lost] = &leases[..] else { panic!("five jobs") };
+        store.release(ids[4], false).unwrap();
+        let settle = |with_lost: bool| {
+            store.transaction(|tx| {
+                tx.add("settled", 4)?;
+                tx.complete(done)?;
+                tx.fail(failed, "no", None)?;
+                tx.release(freed)?;
+                tx.snooze(later, Duration::from_mins(1))?;
+                if with_lost { tx.complete(lost) } else { Ok(()) }
+            })
+        };
+        let before = store.version().unwrap();
+        assert_eq!(kind(settle(true)), ErrorKind::LeaseLost);
+        assert_eq!((store.version().unwrap(), queue.stats().unwrap().running), (before, 4), "nothing of it is there");
+        settle(false).unwrap();
+        assert_eq!(store.version().unwrap().0, before.0 + 1, "it is one change");
+        assert_eq!(store.get::<i64>("settled").unwrap(), Some(4));
+        assert_eq!(kind(store.job(ids[0])), ErrorKind::NotFound);
+        let states = [State::Dead, State::Ready, State::Scheduled];
+        assert_eq!([1, 2, 3].map(|index: usize| store.job(ids[index]).unwrap().state), states);
+        drop(leases);
+        assert_eq!(
+            [1, 2, 3].map(|index: usize| store.job(ids[index]).unwrap().state),
+            states,
+            "and the leases know that"
+        );
+    });
+}
