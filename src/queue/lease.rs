@@ -12,6 +12,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::{
     clock::Timestamp,
     codec::Payload,
+    engine::Rows,
     error::{Error, ErrorKind, Result},
     queue::{
         HeldJob,
@@ -307,10 +308,13 @@ impl Lease {
     }
 
     /// P7: whether an operator has cancelled the job since it was claimed.
-    pub(crate) fn is_cancelling(&self) -> bool {
-        let rows = self.held.inner.rows();
-        rows.and_then(|rows| get_record::<JobRecord>(rows.as_ref(), &ById::Held.key(self.id())))
-            .is_ok_and(|held| held.is_some_and(|held| held.cancelling))
+    pub(crate) fn is_cancelling(&self, rows: &dyn Rows) -> bool {
+        let held = get_record::<JobRecord>(rows, &ById::Held.key(self.id()));
+        held.is_ok_and(|held| held.is_some_and(|held| held.cancelling))
+    }
+
+    pub(crate) fn has_begun(&self) -> bool {
+        self.run().started_at.is_some()
     }
 
     /// Whether the job was settled, or is known to be lost.

@@ -27,7 +27,7 @@ use crate::{
         Drain, Report, Setup,
         claimer::{Batch, Claimer},
         event::{Event, tell},
-        handler::{self, Assignment, Ended},
+        handler::{self, Ended},
         maintenance, pause_after, settler,
     },
 };
@@ -35,6 +35,8 @@ use crate::{
 /// How often a dispatcher that waits for a handler looks whether it is to stop.
 const STOP_POLL: Duration = Duration::from_millis(20);
 
+/// How often a worker that has claimed ahead looks whether some of that was cancelled.
+const CANCEL_LOOK: Duration = Duration::from_millis(100);
 /// The turn of the one busy worker that makes itself idle for suspect jobs.
 const TURN: &str = "suspects";
 
@@ -43,9 +45,9 @@ struct Dispatch {
     session: Arc<Session>,
     setup: Arc<Setup>,
     claimer: Claimer,
-    assignments: Sender<Assignment>,
+    assignments: Sender<Lease>,
     /// The same channel's other end, to take back what no handler has begun.
-    unbegun: Receiver<Assignment>,
+    unbegun: Receiver<Lease>,
     ended: Sender<Ended>,
     freed: Receiver<Lease>,
     /// What is with a handler, or waits for one.
@@ -56,6 +58,7 @@ struct Dispatch {
     alone: bool,
     /// P4: this worker claims no more until it is idle, for a suspect job that waits.
     turn: Option<Turn>,
+    next_cancel_look: Instant,
     hijacks: u64,
     completed_in_transaction: u64,
 }
@@ -87,6 +90,7 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
         settling: Vec::new(),
         alone: false,
         turn: None,
+        next_cancel_look: monotonic(),
         hijacks: 0,
         completed_in_transaction: 0,
     };
@@ -121,6 +125,9 @@ impl Dispatch {
         let mut idle_since: Option<Instant> = None;
         while !self.setup.stop.is_stopping() {
             self.collect_freed();
+            if let Err(error) = self.cancel_unbegun() {
+                tell(&self.setup.listeners, &Event::Trouble { doing: "cancel a job", message: error.full_message() });
+            }
             let free = (self.setup.concurrency + self.setup.prefetch).saturating_sub(self.out.len());
             self.settling.retain(|lease| !lease.is_settled());
             let busy = !self.out.is_empty() || !self.settling.is_empty();
@@ -168,13 +175,36 @@ impl Dispatch {
             self.turn = self.store.inner.site.try_turn(TURN);
         }
         let again = batch.lost || !batch.leases.is_empty();
-        let claimed = monotonic();
         for lease in batch.leases {
             self.out.insert((lease.id(), lease.token()), lease.clone());
             // The receiver is `unbegun`, so there is one.
-            let _ = self.assignments.send(Assignment { lease, claimed });
+            let _ = self.assignments.send(lease);
         }
         again
+    }
+
+    /// P7: cancelled jobs that wait here for a handler's thread are settled at once.
+    fn cancel_unbegun(&mut self) -> Result<()> {
+        let now = monotonic();
+        if self.out.len() <= self.setup.concurrency || now < self.next_cancel_look {
+            return Ok(());
+        }
+        self.next_cancel_look = now + CANCEL_LOOK;
+        let rows = self.store.inner.rows()?;
+        for lease in self.out.values().filter(|lease| !lease.has_begun() && lease.is_cancelling(rows.as_ref())) {
+            match lease.settle(Ending::Cancel) {
+                Ok(settled) => {
+                    tell(&self.setup.listeners, &Event::GivenBack { job: settled.job, state: settled.state });
+                }
+                Err(error) => {
+                    tell(
+                        &self.setup.listeners,
+                        &Event::Trouble { doing: "cancel a job", message: error.full_message() },
+                    );
+                }
+            }
+        }
+        Ok(())
     }
 
     fn collect_freed(&mut self) {
@@ -237,9 +267,9 @@ impl Dispatch {
     /// Ends what is out: what has not begun goes back, what has is waited for. Whether it gave up waiting, since the
     /// worker is to stop at once.
     fn wind_down(&mut self) -> bool {
-        while let Ok(assignment) = self.unbegun.try_recv() {
-            self.out.remove(&(assignment.lease.id(), assignment.lease.token()));
-            let _ = self.ended.send(Ended { lease: assignment.lease, how: Ending::Release, ticket: None });
+        while let Ok(lease) = self.unbegun.try_recv() {
+            self.out.remove(&(lease.id(), lease.token()));
+            let _ = self.ended.send(Ended { lease, how: Ending::Release, ticket: None });
         }
         while !self.out.is_empty() {
             if self.setup.stop.is_at_once() {

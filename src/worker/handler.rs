@@ -1,10 +1,6 @@
 //! A handler's thread: takes leases, runs the code that they name, and passes on how it ended.
 
-use std::{
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, thread, time::Duration};
 
 use crossbeam_channel::{Receiver, Sender};
 
@@ -20,17 +16,8 @@ use crate::{
     },
 };
 
-/// P7: a lease that has waited for a thread for longer than this is looked at again before it begins.
-const FRESH: Duration = Duration::from_millis(20);
-
 /// How long a job waits whose beginning could not be noted.
 const CANNOT_START: Duration = Duration::from_secs(1);
-
-/// A lease for a handler's thread.
-pub(crate) struct Assignment {
-    pub(crate) lease: Lease,
-    pub(crate) claimed: Instant,
-}
 
 /// How a lease is to be settled.
 pub(crate) struct Ended {
@@ -44,17 +31,17 @@ pub(crate) struct Ended {
 pub(crate) fn start(
     number: usize,
     setup: Arc<Setup>,
-    assignments: Receiver<Assignment>,
+    assignments: Receiver<Lease>,
     ended: Sender<Ended>,
     freed: Sender<Lease>,
 ) -> Result<thread::JoinHandle<()>> {
     let run = move || {
-        for assignment in assignments {
-            if let Some(how) = handle(&setup, &assignment) {
+        for lease in assignments {
+            if let Some(how) = handle(&setup, &lease) {
                 // If the settler is gone the worker was stopped at once, and has given the lease back.
-                let _ = ended.send(Ended { lease: assignment.lease.clone(), how, ticket: None });
+                let _ = ended.send(Ended { lease: lease.clone(), how, ticket: None });
             }
-            let _ = freed.send(assignment.lease);
+            let _ = freed.send(lease);
         }
     };
     thread::Builder::new()
@@ -64,13 +51,14 @@ pub(crate) fn start(
 }
 
 /// Runs one job; nothing is left to settle where its handler did that in a transaction.
-fn handle(setup: &Setup, Assignment { lease, claimed }: &Assignment) -> Option<Ending> {
+fn handle(setup: &Setup, lease: &Lease) -> Option<Ending> {
     // S19: what has not begun when the worker stops goes back uncharged.
     if setup.stop.is_stopping() {
         return Some(Ending::Release);
     }
-    if monotonic().duration_since(*claimed) > FRESH && lease.is_cancelling() {
-        return Some(Ending::Cancel);
+    // P7: it was cancelled while it waited for this thread.
+    if lease.is_settled() {
+        return None;
     }
     if let Err(error) = lease.start() {
         tell(&setup.listeners, &Event::Trouble { doing: "note that a handler begins", message: error.full_message() });

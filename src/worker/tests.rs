@@ -1,6 +1,9 @@
-//! P4 at the level of the worker: a suspect job gets its turn beside steady work.
+//! P4 and P7 at the level of the worker.
 
-use std::sync::{Arc, Mutex, mpsc};
+use std::{
+    sync::{Arc, Mutex, mpsc},
+    time::Duration,
+};
 
 use crate::{
     clock::Timestamp,
@@ -10,6 +13,7 @@ use crate::{
         id::SessionId,
         reclaim::Reclaim,
         select::{Tasks, Wanted},
+        state::State,
     },
     store::{
         Store,
@@ -70,4 +74,33 @@ fn suspect_job_gets_its_turn_beside_steady_work() {
     let turn = ran.iter().position(|name| name == "suspect").unwrap();
     // One more may have been claimed before the worker learned of it.
     assert!(turn <= 2, "it ran as number {turn}: {:?}", &ran[..5]);
+}
+
+#[test]
+fn cancelled_job_that_was_claimed_ahead_is_settled_while_the_worker_is_busy() {
+    let store = Store::in_memory().unwrap();
+    let (begun, has_begun) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let gate = Mutex::new(may_go_on);
+    let mut tasks = Registry::new();
+    tasks
+        .register("wait", move |_, (): ()| {
+            begun.send(()).unwrap();
+            gate.lock().unwrap().recv().unwrap();
+            Ok(())
+        })
+        .unwrap();
+    let jobs = store.queue("default").enqueue_batch((0..3).map(|_| JobRequest::new("wait", &()))).unwrap();
+    let worker = Worker::new(&store).tasks(tasks).prefetch(5).drain(true);
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| worker.run().unwrap());
+        has_begun.recv().unwrap();
+        assert_eq!(store.cancel(jobs[1]).unwrap(), State::Running, "it is claimed, and not begun");
+        let ended = store.wait_ended(jobs[1], Duration::from_mins(1)).unwrap().unwrap();
+        assert_eq!((ended.state, ended.attempt), (State::Cancelled, 0));
+        assert_eq!(store.job(jobs[0]).unwrap().state, State::Running, "the handler before it has not ended");
+        go_on.send(()).unwrap();
+        go_on.send(()).unwrap();
+        assert_eq!(running.join().unwrap().completed, 2);
+    });
 }
