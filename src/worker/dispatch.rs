@@ -192,17 +192,8 @@ impl Dispatch {
         self.next_cancel_look = now + CANCEL_LOOK;
         let rows = self.store.inner.rows()?;
         for lease in self.out.values().filter(|lease| !lease.has_begun() && lease.is_cancelling(rows.as_ref())) {
-            match lease.settle(Ending::Cancel) {
-                Ok(settled) => {
-                    tell(&self.setup.listeners, &Event::GivenBack { job: settled.job, state: settled.state });
-                }
-                Err(error) => {
-                    tell(
-                        &self.setup.listeners,
-                        &Event::Trouble { doing: "cancel a job", message: error.full_message() },
-                    );
-                }
-            }
+            let settled = lease.settle(Ending::Cancel)?;
+            tell(&self.setup.listeners, &Event::GivenBack { job: settled.job, state: settled.state });
         }
         Ok(())
     }
