@@ -1,14 +1,13 @@
 //! Listing jobs in order of their ids, by a merge of the families they are in. Reads what it gives, what its filter
 //! skips, and one row more per family and lane.
 
-use std::collections::VecDeque;
-
 use crate::{
     codec,
     engine::Rows,
     error::Result,
     queue::{
         JobInfo,
+        chunks::Chunks,
         id::JobId,
         moves::find,
         record::{Home, JobRecord},
@@ -77,7 +76,7 @@ pub(crate) fn list(rows: &dyn Rows, filter: &JobFilter, limit: usize) -> Result<
     while listed.len() < limit {
         let mut first: Option<(usize, JobId)> = None;
         for (index, source) in sources.iter_mut().enumerate() {
-            if let Some(id) = source.peek(rows)?
+            if let Some(id) = source.jobs.peek(rows, CHUNK_ROWS)?
                 && first.is_none_or(|(_, sooner)| id < sooner)
             {
                 first = Some((index, id));
@@ -85,7 +84,7 @@ pub(crate) fn list(rows: &dyn Rows, filter: &JobFilter, limit: usize) -> Result<
         }
         let Some((index, _)) = first else { break };
         let source = &mut sources[index];
-        let Some((_, bytes)) = source.chunk.pop_front() else { break };
+        let bytes = source.jobs.take();
         // S28: a row that this build can't read is told of by `check`, and does not end the listing.
         let Ok(record) = codec::decode::<JobRecord>(&bytes) else { continue };
         let job = JobInfo::of(rows, source.home, record)?;
@@ -96,28 +95,15 @@ pub(crate) fn list(rows: &dyn Rows, filter: &JobFilter, limit: usize) -> Result<
     Ok(listed)
 }
 
+/// The jobs of one family, or of one lane.
 struct Source {
     home: Home,
-    rest: Range,
-    chunk: VecDeque<(JobId, Vec<u8>)>,
-    is_read: bool,
+    jobs: Chunks,
 }
 
 impl Source {
     fn new(home: Home, range: Range) -> Self {
-        Self { home, rest: range, chunk: VecDeque::new(), is_read: false }
-    }
-
-    fn peek(&mut self, rows: &dyn Rows) -> Result<Option<JobId>> {
-        if self.chunk.is_empty() && !self.is_read {
-            let found = first_rows(rows, &self.rest, CHUNK_ROWS)?;
-            self.is_read = found.len() < CHUNK_ROWS;
-            if let Some((last, _)) = found.last() {
-                self.rest = self.rest.clone().after(last);
-            }
-            self.chunk = found.into_iter().filter_map(|(key, bytes)| Some((keys::id_at_end(&key)?, bytes))).collect();
-        }
-        Ok(self.chunk.front().map(|(id, _)| *id))
+        Self { home, jobs: Chunks::new(range) }
     }
 }
 

@@ -1,15 +1,18 @@
 //! The queue: a job is a row, and each verb is one file.
 //!
 //! The verbs (`enqueue`, `claim`, `settle`, `promote`, `reclaim`, `admin`) are pure: they work on the overlay of one
-//! change, and move jobs only through `moves`. What a user holds is in `handle`, `view`, `lease` and `request`.
+//! change, and move jobs only through `moves`. What a user holds is in `handle`, `jobs`, `view`, `lease` and `request`.
 
 pub(crate) mod admin;
+pub(crate) mod chunks;
 pub(crate) mod claim;
 pub(crate) mod counts;
 pub(crate) mod enqueue;
 mod handle;
+mod held;
 pub(crate) mod id;
 pub(crate) mod info;
+mod jobs;
 pub(crate) mod lane;
 pub(crate) mod lease;
 pub(crate) mod list;
@@ -36,7 +39,7 @@ mod select_tests;
 #[cfg(test)]
 mod table_tests;
 
-pub(crate) use self::handle::{HeldJob, held};
+pub(crate) use self::held::{HeldJob, held};
 pub use self::{
     handle::Queue,
     info::{JobError, JobInfo, QueueStats},

@@ -2,7 +2,7 @@
 //! of the queue and then only rows that it takes (and one more per lane), so what can't run costs nothing to skip
 //! (S46).
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,11 +10,8 @@ use crate::{
     codec,
     engine::Rows,
     error::Result,
-    queue::{id::Place, lane::Lane, moves::task_name, record::JobRecord},
-    store::{
-        keys::{self, Range},
-        view::first_rows,
-    },
+    queue::{chunks::Chunks, id::Place, lane::Lane, moves::task_name, record::JobRecord},
+    store::{keys, view::first_rows},
 };
 
 /// The most bytes of jobs that one claim takes, so that its answer fits into a frame; a larger job is taken alone.
@@ -79,7 +76,7 @@ pub(crate) fn select(rows: &dyn Rows, queue: &str, wanted: &Wanted, selection: &
         let mut cursors = Vec::new();
         while let Some(lane) = open.next_if(|lane| lane.urgency() == urgency) {
             let mut cursor = Cursor::new(queue, lane);
-            if cursor.peek(rows, wanted.jobs_max.min(CHUNK_ROWS))?.is_none() {
+            if cursor.jobs.peek(rows, wanted.jobs_max.min(CHUNK_ROWS))?.is_none() {
                 continue;
             }
             if lane.suspect && !wanted.idle {
@@ -113,7 +110,7 @@ fn merge(rows: &dyn Rows, mut cursors: Vec<Cursor>, wanted: &Wanted, selection: 
     while !selection.is_full(wanted) {
         let mut first: Option<(usize, Place)> = None;
         for (index, cursor) in cursors.iter_mut().enumerate() {
-            if let Some(place) = cursor.peek(rows, chunk)?
+            if let Some(place) = cursor.jobs.peek(rows, chunk)?
                 && first.is_none_or(|(_, sooner)| place < sooner)
             {
                 first = Some((index, place));
@@ -126,11 +123,11 @@ fn merge(rows: &dyn Rows, mut cursors: Vec<Cursor>, wanted: &Wanted, selection: 
             selection.is_ended = true;
             return Ok(());
         }
-        if !selection.has_room(cursors[index].front_bytes()) {
+        if !selection.has_room(cursors[index].jobs.front_bytes()) {
             selection.is_ended = true;
             return Ok(());
         }
-        let bytes = cursors[index].take();
+        let bytes = cursors[index].jobs.take();
         // What this build can't read stays for one that can, and holds up nobody.
         if let Ok(job) = codec::decode::<JobRecord>(&bytes) {
             selection.take(job, bytes.len());
@@ -139,36 +136,14 @@ fn merge(rows: &dyn Rows, mut cursors: Vec<Cursor>, wanted: &Wanted, selection: 
     Ok(())
 }
 
-/// The jobs of one lane in order, read in chunks.
+/// The jobs of one lane.
 struct Cursor {
     lane: Lane,
-    rest: Range,
-    chunk: VecDeque<(Place, Vec<u8>)>,
-    is_read: bool,
+    jobs: Chunks,
 }
 
 impl Cursor {
     fn new(queue: &str, lane: Lane) -> Self {
-        Self { lane, rest: keys::ready_lane(queue, lane), chunk: VecDeque::new(), is_read: false }
-    }
-
-    fn peek(&mut self, rows: &dyn Rows, chunk_rows: usize) -> Result<Option<Place>> {
-        if self.chunk.is_empty() && !self.is_read {
-            let found = first_rows(rows, &self.rest, chunk_rows)?;
-            self.is_read = found.len() < chunk_rows;
-            if let Some((last, _)) = found.last() {
-                self.rest = self.rest.clone().after(last);
-            }
-            self.chunk = found.into_iter().filter_map(|(key, bytes)| Some((keys::id_at_end(&key)?, bytes))).collect();
-        }
-        Ok(self.chunk.front().map(|(place, _)| *place))
-    }
-
-    fn front_bytes(&self) -> usize {
-        self.chunk.front().map_or(0, |(_, bytes)| bytes.len())
-    }
-
-    fn take(&mut self) -> Vec<u8> {
-        self.chunk.pop_front().map(|(_, bytes)| bytes).unwrap_or_default()
+        Self { lane, jobs: Chunks::new(keys::ready_lane(queue, lane)) }
     }
 }
