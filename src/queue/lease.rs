@@ -57,6 +57,8 @@ struct Held {
 struct Run {
     started_at: Option<Timestamp>,
     note: Option<RunNote>,
+    /// It was settled, or handed in to be, before it began; so it never begins.
+    is_withdrawn: bool,
 }
 
 /// What a claim gave.
@@ -185,13 +187,7 @@ impl Lease {
     /// # Errors
     /// `Unavailable` when the session's file can't be written.
     pub fn start(&self) -> Result<()> {
-        let mut run = self.run();
-        if run.started_at.is_none() {
-            let at = Timestamp::now();
-            run.note = self.held.session.note_started(self.id(), self.token(), at)?;
-            run.started_at = Some(at);
-        }
-        Ok(())
+        self.start_unless_withdrawn().map(|_| ())
     }
 
     /// Asks whether the lease still stands.
@@ -313,8 +309,27 @@ impl Lease {
         held.is_ok_and(|held| held.is_some_and(|held| held.cancelling))
     }
 
-    pub(crate) fn has_begun(&self) -> bool {
-        self.run().started_at.is_some()
+    /// Keeps the work from beginning, for who is about to settle the lease; not where it has begun, or somebody else is
+    /// to settle it. S22: a job is cancelled or running, never both.
+    pub(crate) fn withdraw(&self) -> bool {
+        let mut run = self.run();
+        let may_begin = run.started_at.is_none() && !run.is_withdrawn;
+        run.is_withdrawn |= may_begin;
+        may_begin
+    }
+
+    /// As [`Lease::start`]; whether the work may begin.
+    pub(crate) fn start_unless_withdrawn(&self) -> Result<bool> {
+        let mut run = self.run();
+        if run.is_withdrawn {
+            return Ok(false);
+        }
+        if run.started_at.is_none() {
+            let at = Timestamp::now();
+            run.note = self.held.session.note_started(self.id(), self.token(), at)?;
+            run.started_at = Some(at);
+        }
+        Ok(true)
     }
 
     /// Whether the job was settled, or is known to be lost.

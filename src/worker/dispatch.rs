@@ -183,7 +183,7 @@ impl Dispatch {
         again
     }
 
-    /// P7: cancelled jobs that wait here for a handler's thread are settled at once.
+    /// P7: cancelled jobs that wait here for a handler's thread are handed to the settler at once.
     fn cancel_unbegun(&mut self) -> Result<()> {
         let now = monotonic();
         if self.out.len() <= self.setup.concurrency || now < self.next_cancel_look {
@@ -191,9 +191,8 @@ impl Dispatch {
         }
         self.next_cancel_look = now + CANCEL_LOOK;
         let rows = self.store.inner.rows()?;
-        for lease in self.out.values().filter(|lease| !lease.has_begun() && lease.is_cancelling(rows.as_ref())) {
-            let settled = lease.settle(Ending::Cancel)?;
-            tell(&self.setup.listeners, &Event::GivenBack { job: settled.job, state: settled.state });
+        for lease in self.out.values().filter(|lease| lease.is_cancelling(rows.as_ref()) && lease.withdraw()) {
+            let _ = self.ended.send(Ended { lease: lease.clone(), how: Ending::Cancel, ticket: None });
         }
         Ok(())
     }
@@ -226,11 +225,11 @@ impl Dispatch {
         let poll = wake_poll(idle_since, monotonic());
         let begun = monotonic();
         // A writer that died after its commit and before it counted it must not keep the worker waiting.
-        let counts = || self.store.inner.site.wakes() == seen && monotonic().duration_since(begun) < LOOK_ANYWAY;
+        let is_quiet = || self.store.inner.site.wakes() == seen && monotonic().duration_since(begun) < LOOK_ANYWAY;
         // The last run may be settled, and so no commit to come, just before its session says that nothing runs.
         let session = self.session.clone();
         let may_take_suspect = || suspects_wait && session.is_idle();
-        while counts() && !self.setup.stop.is_stopping() && !may_take_suspect() {
+        while is_quiet() && !self.setup.stop.is_stopping() && !may_take_suspect() {
             match self.freed.recv_timeout(poll) {
                 Ok(lease) => return self.free(&lease),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -260,7 +259,9 @@ impl Dispatch {
     fn wind_down(&mut self) -> bool {
         while let Ok(lease) = self.unbegun.try_recv() {
             self.out.remove(&(lease.id(), lease.token()));
-            let _ = self.ended.send(Ended { lease, how: Ending::Release, ticket: None });
+            if lease.withdraw() {
+                let _ = self.ended.send(Ended { lease, how: Ending::Release, ticket: None });
+            }
         }
         while !self.out.is_empty() {
             if self.setup.stop.is_at_once() {

@@ -54,15 +54,17 @@ pub(crate) fn start(
 fn handle(setup: &Setup, lease: &Lease) -> Option<Ending> {
     // S19: what has not begun when the worker stops goes back uncharged.
     if setup.stop.is_stopping() {
-        return Some(Ending::Release);
+        return lease.withdraw().then_some(Ending::Release);
     }
-    // P7: it was cancelled while it waited for this thread.
-    if lease.is_settled() {
-        return None;
-    }
-    if let Err(error) = lease.start() {
-        tell(&setup.listeners, &Event::Trouble { doing: "note that a handler begins", message: error.full_message() });
-        return Some(Ending::Snooze { delay: CANNOT_START });
+    match lease.start_unless_withdrawn() {
+        Ok(true) => {}
+        // P7: it was cancelled while it waited for this thread.
+        Ok(false) => return None,
+        Err(error) => {
+            let doing = "note that a handler begins";
+            tell(&setup.listeners, &Event::Trouble { doing, message: error.full_message() });
+            return lease.withdraw().then_some(Ending::Snooze { delay: CANNOT_START });
+        }
     }
     let (job, token) = (lease.id(), lease.token());
     tell(&setup.listeners, &Event::Started { job, task: lease.task().to_owned(), attempt: lease.attempt(), token });
