@@ -22,6 +22,43 @@ const FORMAT_BINCODE: u8 = 1;
 const CONFIG: Configuration<LittleEndian, Varint, Limit<RECORD_BYTES_MAX>> =
     bincode::config::standard().with_limit::<RECORD_BYTES_MAX>();
 
+/// The most bytes of one message between processes: a change of the largest size, and what frames its parts.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+const MESSAGE_CONFIG: Configuration<LittleEndian, Varint, Limit<MESSAGE_BYTES_MAX>> =
+    bincode::config::standard().with_limit::<MESSAGE_BYTES_MAX>();
+
+/// Adds a message between processes to bytes that go out.
+///
+/// # Errors
+/// `Invalid` for one that is too large.
+pub(crate) fn encode_message<M: Serialize>(out: &mut Vec<u8>, message: &M) -> Result<()> {
+    let start = out.len();
+    bincode::serde::encode_into_std_write(message, out, MESSAGE_CONFIG)
+        .map_err(|error| Error::invalid("a message to another process can't be encoded").because(error))?;
+    let bytes = out.len() - start;
+    if bytes > MESSAGE_BYTES_MAX {
+        return Err(Error::invalid(format!("a change of {bytes} bytes is too large; split it into smaller ones")));
+    }
+    Ok(())
+}
+
+/// The message in bytes that came in.
+///
+/// # Errors
+/// `Invalid` for what is not exactly one message.
+pub(crate) fn decode_message<M: DeserializeOwned>(bytes: &[u8]) -> Result<M> {
+    let (message, used) = bincode::serde::decode_from_slice::<M, _>(bytes, MESSAGE_CONFIG)
+        .map_err(|error| Error::invalid("a message from another process can't be read").because(error))?;
+    if used != bytes.len() {
+        return Err(Error::invalid(format!(
+            "a message from another process has {} bytes too many",
+            bytes.len() - used
+        )));
+    }
+    Ok(message)
+}
+
 /// A struct that is kept in a row, or in a file beside the store.
 pub(crate) trait Record: Serialize + DeserializeOwned {
     /// What a person calls it, for errors.

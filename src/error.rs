@@ -3,6 +3,8 @@
 //! Modules below the public surface return this type too; foreign errors become its `source` and never show in a
 //! signature.
 
+use serde::{Deserialize, Serialize};
+
 use crate::store::conflict::Conflict;
 
 /// What casque's functions return.
@@ -20,7 +22,7 @@ pub struct Error {
 }
 
 /// The kinds of failure, by what the caller should do about them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// Somebody else changed what this change relied on; nothing was written. Retry on a fresh snapshot.

@@ -44,6 +44,7 @@ mod random;
 mod codec;
 mod engine;
 mod local;
+mod stone;
 
 mod queue;
 mod store;
@@ -88,8 +89,10 @@ pub mod types {
             id::{SessionId, Token},
         },
         sessions::SessionInfo,
+        stone::Commits,
         store::{
             conflict::{Subject, Writer},
+            inner::Serving,
             settings::{SETTINGS, SettingInfo, Unit},
         },
         task::Registered,
@@ -101,6 +104,6 @@ pub mod types {
 pub mod hooks {
     pub use crate::{
         engine::redb::{StorageHook, StorageOperation},
-        store::committer::Step,
+        store::{committer::Step, paths::CommitsByPath},
     };
 }

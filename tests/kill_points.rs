@@ -73,6 +73,9 @@ impl Fate {
             Step::Locked => "locked",
             Step::Applied => "applied",
             Step::Written => "written",
+            Step::Appended => "appended",
+            Step::Flushing => "flushing",
+            Step::Flushed => "flushed",
         });
     }
 }

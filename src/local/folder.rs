@@ -49,6 +49,20 @@ impl Folder {
         self.path.join("bell")
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The stone's log.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.path.join("log")
+    }
+
+    /// The stone's socket, where its path is short enough for one.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path.join("sock")
+    }
+
     pub(crate) fn turn(&self, name: &str) -> PathBuf {
         self.path.join(format!("turn-{name}"))
     }

@@ -6,9 +6,11 @@
 
 use std::{
     fs::{File, TryLockError},
-    io,
     path::PathBuf,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -28,10 +30,12 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// would otherwise slow every commit to one per `PATIENCE`.
 const SULK: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_micros(100);
+/// How rarely who has waited for a while tries the lock.
+const POLL_MAX: Duration = Duration::from_millis(1);
 /// How often a waiter tries to hold the bell, which somebody who probes it holds for an instant.
 const RINGS: usize = 20;
 
-/// One process's handle of the writer's lock; its threads share it and take turns in the order they came.
+/// One process's handle of the writer's lock; its threads share it, one at a time.
 #[derive(Debug)]
 pub(crate) struct WriterLock {
     path: PathBuf,
@@ -40,9 +44,8 @@ pub(crate) struct WriterLock {
     // The bell is open twice, since what one handle holds it can't probe: a probe would convert the hold.
     waiting: File,
     probe: File,
-    // An OS lock belongs to the open file, not to a thread: a second thread would be let in beside the first.
-    line: Mutex<Line>,
-    moved: Condvar,
+    /// An OS lock belongs to the open file, not to a thread: a second thread would be let in beside the first.
+    is_taken_here: AtomicBool,
     manners: Mutex<Manners>,
     patience: Duration,
 }
@@ -57,19 +60,13 @@ pub(crate) struct WriterGuard<'a> {
 }
 
 #[derive(Debug, Default)]
-struct Line {
-    next: u64,
-    serving: u64,
-}
-
-#[derive(Debug, Default)]
 struct Manners {
     /// When this process gave the lock back, and the number of the take that ended then.
     released: Option<(Instant, u64)>,
     sulking_until: Option<Instant>,
 }
 
-/// A thread's place at the head of its process's line.
+/// The one thread of this process that holds the lock, or tries it.
 #[derive(Debug)]
 struct Turn<'a> {
     lock: &'a WriterLock,
@@ -85,37 +82,51 @@ impl WriterLock {
             waiting: files::open_or_create(&folder.bell())?,
             probe: files::open_or_create(&folder.bell())?,
             path,
-            line: Mutex::default(),
-            moved: Condvar::new(),
+            is_taken_here: AtomicBool::new(false),
             manners: Mutex::default(),
             patience: PATIENCE,
         })
     }
 
-    /// Takes the lock, waiting for it without limit: call it where the wait can be given up on.
-    pub(crate) fn take(&self, purpose: &str) -> Result<WriterGuard<'_>> {
-        let turn = self.wait_in_line();
-        while self.steps_aside()? {
-            clock::sleep(POLL);
-        }
-        if !self.try_lock()? {
-            let rung = self.ring()?;
-            let locked = self.block();
-            if rung {
-                files::unlock(&self.waiting);
+    /// Takes the lock, trying again and again until `give_up` says so. It never blocks in the system: a stone may hold the
+    /// lock for its life, and who waits for it finds the stone meanwhile.
+    pub(crate) fn take_unless(
+        &self,
+        purpose: &str,
+        mut give_up: impl FnMut() -> bool,
+    ) -> Result<Option<WriterGuard<'_>>> {
+        let mut rung = false;
+        let mut pause = POLL;
+        let taken = loop {
+            // Who rings has stepped aside before; its own bell must not keep it from the lock.
+            let polite = !rung && self.steps_aside()?;
+            if !polite && let Some(guard) = self.try_take_now(purpose)? {
+                break Some(guard);
             }
-            locked.map_err(|cause| refused("lock", &self.path, cause))?;
+            if give_up() {
+                break None;
+            }
+            rung = rung || (!polite && self.ring()?);
+            clock::sleep(pause);
+            pause = (pause * 2).min(POLL_MAX);
+        };
+        if rung {
+            files::unlock(&self.waiting);
         }
-        self.taken(turn, purpose)
+        Ok(taken)
     }
 
     /// Takes the lock if that needs no waiting, neither for another process nor for a thread of this one.
     pub(crate) fn try_take(&self, purpose: &str) -> Result<Option<WriterGuard<'_>>> {
-        let Some(turn) = self.skip_line() else { return Ok(None) };
-        if self.steps_aside()? || !self.try_lock()? {
+        if self.steps_aside()? { Ok(None) } else { self.try_take_now(purpose) }
+    }
+
+    fn try_take_now(&self, purpose: &str) -> Result<Option<WriterGuard<'_>>> {
+        if self.is_taken_here.swap(true, Ordering::AcqRel) {
             return Ok(None);
         }
-        self.taken(turn, purpose).map(Some)
+        let turn = Turn { lock: self };
+        if self.try_lock()? { self.taken(turn, purpose).map(Some) } else { Ok(None) }
     }
 
     fn taken<'a>(&'a self, turn: Turn<'a>, purpose: &str) -> Result<WriterGuard<'a>> {
@@ -150,15 +161,6 @@ impl WriterLock {
         }
     }
 
-    fn block(&self) -> io::Result<()> {
-        loop {
-            match self.file.lock() {
-                Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
-                done => return done,
-            }
-        }
-    }
-
     /// Holds the bell, if it can be had soon: a process stopped in the midst of a probe must not stop the others, who
     /// then wait unheard.
     fn ring(&self) -> Result<bool> {
@@ -183,7 +185,7 @@ impl WriterLock {
         }
     }
 
-    /// Whether the lock is to be left to somebody else for now (W5). The caller is at the head of the line.
+    /// Whether the lock is to be left to somebody else for now (W5).
     fn steps_aside(&self) -> Result<bool> {
         let mut manners = guarded(&self.manners);
         let Some((released, take)) = manners.released else { return Ok(false) };
@@ -203,24 +205,6 @@ impl WriterLock {
         Ok(false)
     }
 
-    fn wait_in_line(&self) -> Turn<'_> {
-        let mut line = guarded(&self.line);
-        let ticket = line.next;
-        line.next += 1;
-        while line.serving != ticket {
-            line = self.moved.wait(line).unwrap_or_else(PoisonError::into_inner);
-        }
-        Turn { lock: self }
-    }
-
-    fn skip_line(&self) -> Option<Turn<'_>> {
-        let mut line = guarded(&self.line);
-        (line.next == line.serving).then(|| {
-            line.next += 1;
-            Turn { lock: self }
-        })
-    }
-
     fn note(&self) -> Vec<u8> {
         let mut bytes = vec![0; NOTE_BYTES];
         let count = files::read_at(&self.file, &mut bytes, 0).unwrap_or(0);
@@ -231,6 +215,16 @@ impl WriterLock {
     fn write_note(&self, note: &[u8; NOTE_BYTES]) {
         // A full disk may keep the note from being written; the lock holds without it.
         let _ = files::write_at(&self.file, note, 0);
+    }
+}
+
+impl WriterGuard<'_> {
+    /// W2: that the lock file is still the one that others would lock.
+    ///
+    /// # Errors
+    /// `Closed` where it is not.
+    pub(crate) fn check_place(&self) -> Result<()> {
+        if files::is_at(&self.lock.file, &self.lock.path) { Ok(()) } else { Err(self.lock.replaced()) }
     }
 }
 
@@ -245,12 +239,7 @@ impl Drop for WriterGuard<'_> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut line = guarded(&self.lock.line);
-        line.serving += 1;
-        // To notify is a call of the system, also where nobody waits.
-        if line.serving != line.next {
-            self.lock.moved.notify_all();
-        }
+        self.lock.is_taken_here.store(false, Ordering::Release);
     }
 }
 

@@ -24,10 +24,10 @@ use crate::{
     store::{
         Store,
         change::{Applied, Intent, Outcome},
-        committer::Ticket,
         inner::Inner,
         keys::ById,
         session::{RunNote, Session},
+        ticket::Ticket,
         transaction::{self, Transaction},
         view::get_record,
     },

@@ -1,124 +1,131 @@
-//! The committer of a process gathers the changes of its threads while the last write is in flight, and makes one group
-//! of them. A direct commit (W3): take the lock, apply, one durable write, bump `wakes`, give the lock back, answer.
+//! How a process's changes get committed: by a stone where there is one, in this process or another; else directly.
 //!
-//! It has a thread, so that whoever waits for another process's lock can give up (W8): a change that was not yet sealed
-//! into a group is withdrawn and nothing of it was written; one that was is `Unknown`. A caller that is alone, and
-//! finds the lock free, commits on its own thread instead: two switches of threads cost as much as a third of a
-//! commit.
+//! W5: a change goes to this process's own stone, or over the connection to another's. Where there is neither, a thread
+//! gathers what comes in and tries both: to connect, and to take the writer's lock for one group. It has a thread so
+//! that whoever waits for another process's lock can give up (W8). A caller that is alone, and finds no stone and the
+//! lock free, commits on its own thread instead: two switches of threads cost as much as a third of a commit.
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
 use crate::{
-    clock::{Timestamp, deadline_after},
-    codec::hex,
-    engine::{Basis, RowSet, Rows},
+    clock::{deadline_after, monotonic, sleep},
     error::{Error, ErrorKind, Result},
-    local,
+    local::WriterGuard,
+    stone::{
+        Commits,
+        client::{Client, Connection, Introduction},
+        seat::{Errand, Seat},
+    },
     store::{
-        apply::apply,
-        change::{Applied, Change, Intent},
-        conflict::Version,
-        keys,
-        object::{LogRecord, StoreRecord},
-        site::{Files, Site},
-        view::{Overlay, get_record},
+        change::{Applied, Change, ClientId},
+        desk::Desk,
+        paths::Paths,
+        site::Site,
+        ticket::{Pending, Ticket, hand_in, out_of_patience},
     },
 };
 
+pub use crate::store::desk::Step;
+pub(crate) use crate::store::desk::StepHook;
+
 /// How many changes one group may hold, and after how many bytes of payloads it is closed.
-const GROUP_CHANGES_MAX: usize = 10_000;
-const GROUP_BYTES_MAX: usize = 16 << 20;
+pub(crate) const GROUP_CHANGES_MAX: usize = 10_000;
+pub(crate) const GROUP_BYTES_MAX: usize = 16 << 20;
 
-const WAITING: u8 = 0;
-const SEALED: u8 = 1;
-const WITHDRAWN: u8 = 2;
-
-/// The steps of a commit, for tests that hold or kill a process at each.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Step {
-    /// The writer's lock is about to be asked for.
-    BeforeLock,
-    /// It was taken.
-    Locked,
-    /// The group's rows are known, and not written.
-    Applied,
-    /// They are on the disk, and nobody has been woken or answered.
-    Written,
-}
-
-/// What is called at each [`Step`].
-pub(crate) type StepHook = Arc<dyn Fn(Step) + Send + Sync>;
+/// How often who waits for a stone to appear, or for its answer, looks again.
+const STONE_POLL: Duration = Duration::from_millis(1);
 
 /// What is done under the writer's lock; or without it, where that can't be had, to say so.
-type Section = Box<dyn FnOnce(Result<&Site>) + Send>;
+pub(crate) type Section = Box<dyn FnOnce(Result<&Site>) + Send>;
 
-enum Work {
+pub(crate) enum Work {
     Change(Box<Pending>),
     Section { purpose: &'static str, work: Section },
     Stop,
 }
 
-struct Pending {
-    change: Change,
-    seal: Arc<AtomicU8>,
-    answer: Sender<Result<Applied>>,
-}
-
-/// A change that was handed in and not answered yet.
-pub(crate) struct Ticket {
-    id: String,
-    seal: Arc<AtomicU8>,
-    answer: Receiver<Result<Applied>>,
-    deadline: Instant,
-    patience: Duration,
-    /// The answer was given, or never will be.
-    is_over: AtomicBool,
+/// Who commits for this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// It does, change by change.
+    Itself,
+    /// It does, and for others too.
+    OwnStone,
+    /// Another process.
+    Stone,
 }
 
 pub(crate) struct Committer {
-    work: Sender<Work>,
+    inbox: Inbox,
     desk: Arc<Desk>,
+    router: Arc<Router>,
     stopped: AtomicBool,
 }
 
-/// Where groups are committed, by the thread or by a caller that is alone.
-struct Desk {
-    site: Arc<Site>,
-    hook: Option<StepHook>,
-    /// Held for one group; the writer's lock orders processes, this one threads.
-    turn: Mutex<()>,
-    /// How many changes the last group had: with company, changes are gathered by the thread.
-    last_group: AtomicUsize,
+/// The way to the committer's thread.
+#[derive(Clone)]
+pub(crate) struct Inbox {
+    work: Sender<Work>,
     /// How many works are with the thread: nobody overtakes them.
-    queued: AtomicUsize,
+    queued: Arc<AtomicUsize>,
+}
+
+/// The ways there are for a change, and what is on its way to the thread.
+pub(crate) struct Router {
+    pub(crate) seat: Seat,
+    client: Client,
+    commits: Commits,
 }
 
 impl Committer {
-    pub(crate) fn start(site: Arc<Site>, hook: Option<StepHook>) -> Result<Self> {
+    pub(crate) fn start(site: Arc<Site>, hook: Option<StepHook>, commits: Commits) -> Result<Self> {
         let (work, inbox) = unbounded();
-        let desk = Arc::new(Desk {
-            site,
-            hook,
-            turn: Mutex::new(()),
-            last_group: AtomicUsize::new(0),
-            queued: AtomicUsize::new(0),
+        let paths = Arc::new(Paths::default());
+        let own_inbox = Inbox { work, queued: Arc::default() };
+        let router = Arc::new(Router {
+            seat: Seat::default(),
+            client: Client::new(&site, own_inbox.clone(), paths.clone()),
+            commits,
         });
-        let serving = desk.clone();
+        let desk = Arc::new(Desk::new(site, hook, paths));
+        let serving = Thread { desk: desk.clone(), router: router.clone(), queued: own_inbox.queued.clone() };
         thread::Builder::new()
             .name("casque-committer".into())
             .spawn(move || serving.serve(&inbox))
             .map_err(|error| Error::unavailable("the committer's thread can't be started").because(error))?;
-        Ok(Self { work, desk, stopped: AtomicBool::new(false) })
+        Ok(Self { inbox: own_inbox, desk, router, stopped: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn paths(&self) -> &Paths {
+        &self.desk.paths
+    }
+
+    pub(crate) fn desk(&self) -> &Arc<Desk> {
+        &self.desk
+    }
+
+    pub(crate) fn router(&self) -> &Arc<Router> {
+        &self.router
+    }
+
+    /// Who commits for this process just now, as far as it knows without asking.
+    pub(crate) fn by(&self) -> By {
+        if self.router.seat.is_serving() {
+            By::OwnStone
+        } else if self.router.client.living().is_some() {
+            By::Stone
+        } else {
+            By::Itself
+        }
     }
 
     /// Commits a change and waits for its answer.
@@ -126,30 +133,52 @@ impl Committer {
     /// # Errors
     /// As [`Ticket::wait`].
     pub(crate) fn commit(&self, change: Change, patience: Duration) -> Result<Applied> {
-        if self.stopped.load(Ordering::Acquire) {
-            return Err(Error::closed());
+        self.check_running()?;
+        let mut change = change;
+        if self.inbox.queued.load(Ordering::Acquire) == 0 && !self.router.may_have_stone() {
+            match self.desk.commit_alone(change) {
+                Ok(answer) => return answer,
+                Err(refused) => change = *refused,
+            }
         }
-        match self.desk.commit_alone(change) {
-            Ok(answer) => answer,
-            Err(change) => self.submit(*change, patience)?.wait(&self.desk.site),
-        }
+        self.submit(change, patience, Duration::ZERO)?.wait(&self.desk.site)
     }
 
-    /// Hands a change in; it is on its way when this returns, and its patience begins.
-    pub(crate) fn submit(&self, change: Change, patience: Duration) -> Result<Ticket> {
-        let (answer, receiver) = bounded(1);
-        let seal = Arc::new(AtomicU8::new(WAITING));
-        let deadline = deadline_after(patience);
-        let ticket = Ticket {
-            id: change.id.to_string(),
-            seal: seal.clone(),
-            answer: receiver,
-            deadline,
-            patience,
-            is_over: AtomicBool::new(false),
-        };
-        self.send(Work::Change(Box::new(Pending { change, seal, answer })))?;
+    /// Hands a change in; it is on its way when this returns, and its patience begins. A claim that finds nothing may
+    /// be kept waiting at a stone for so long.
+    pub(crate) fn submit(&self, change: Change, patience: Duration, wait: Duration) -> Result<Ticket> {
+        self.check_running()?;
+        let (pending, ticket) = hand_in(change, patience, wait);
+        if let Some(pending) = self.router.offer(pending) {
+            self.inbox.put(pending);
+        }
         Ok(ticket)
+    }
+
+    /// R2: sees to it that all that was answered is in the store's file.
+    ///
+    /// # Errors
+    /// `Unavailable` where a stone does not answer in time, or can't write.
+    pub(crate) fn close_window(&self, patience: Duration) -> Result<By> {
+        let deadline = deadline_after(patience);
+        loop {
+            let (answer, receiver) = bounded(1);
+            let by = if self.router.seat.send(Errand::CloseWindow(answer.clone())).is_ok() {
+                By::OwnStone
+            } else if self.router.connection().is_some_and(|connection| connection.close_window(answer)) {
+                By::Stone
+            } else {
+                return Ok(By::Itself);
+            };
+            match receiver.recv_deadline(deadline) {
+                Ok(closed) => return closed.map(|()| by),
+                // The stone has left or died before it answered; another may have come.
+                Err(RecvTimeoutError::Disconnected) if monotonic() < deadline => {}
+                Err(_) => {
+                    return Err(out_of_patience(self.desk.site.files(), ErrorKind::Unavailable, "reading"));
+                }
+            }
+        }
     }
 
     /// Does something under the writer's lock, and waits for it at most so long.
@@ -165,101 +194,101 @@ impl Committer {
             // Nobody may be waiting any more; then the answer is of no use.
             let _ = answer.send(site.map(work));
         });
-        self.send(Work::Section { purpose, work: section })?;
+        match self.router.seat.send(Errand::Section(section)) {
+            Ok(()) => {}
+            Err(Errand::Section(work)) => self.inbox.put_work(Work::Section { purpose, work }),
+            Err(_) => return Err(Error::closed()),
+        }
         receiver.recv_timeout(patience).unwrap_or_else(|error| match error {
             RecvTimeoutError::Timeout => Err(out_of_patience(site.files(), ErrorKind::Unavailable, purpose)),
             RecvTimeoutError::Disconnected => Err(Error::closed()),
         })
     }
 
-    /// Ends the thread after what was handed in so far.
+    /// Ends the thread after what was handed in so far, and the connection to a stone.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-        let _ = self.work.send(Work::Stop);
+        self.inbox.put_work(Work::Stop);
+        self.router.client.leave();
     }
 
-    fn send(&self, work: Work) -> Result<()> {
-        if self.stopped.load(Ordering::Acquire) {
-            return Err(Error::closed());
-        }
-        self.desk.queued.fetch_add(1, Ordering::AcqRel);
-        self.work.send(work).map_err(|_| Error::closed())
+    /// Says who this process is, to stones that it will connect to.
+    pub(crate) fn introduce(&self, client: ClientId, label: &str) {
+        self.router.client.introduce(Introduction { client, label: label.to_owned() });
+    }
+
+    pub(crate) fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
+    fn check_running(&self) -> Result<()> {
+        if self.stopped.load(Ordering::Acquire) { Err(Error::closed()) } else { Ok(()) }
     }
 }
 
-impl Ticket {
-    /// Whether an answer may still come: the change was sealed, or waits to be.
-    pub(crate) fn may_be_answered(&self) -> bool {
-        self.seal.load(Ordering::Acquire) != WITHDRAWN && !self.is_over.load(Ordering::Relaxed)
+impl Inbox {
+    /// Hands a change to the thread. Where that has ended, whoever waits for the answer sees it go.
+    pub(crate) fn put(&self, pending: Box<Pending>) {
+        self.put_work(Work::Change(pending));
     }
 
-    /// What became of the change.
-    ///
-    /// # Errors
-    /// `Unavailable` when the patience ran out before the change was sealed into a group: nothing was written.
-    /// `Unknown` when it ran out after that: the change is wholly there or wholly absent, and may still come.
-    pub(crate) fn wait(&self, site: &Site) -> Result<Applied> {
-        let failure = match self.answer.recv_deadline(self.deadline) {
-            Ok(answer) => {
-                self.is_over.store(true, Ordering::Relaxed);
-                return answer;
-            }
-            Err(failure) => failure,
+    pub(crate) fn put_work(&self, work: Work) {
+        self.queued.fetch_add(1, Ordering::AcqRel);
+        let _ = self.work.send(work);
+    }
+}
+
+impl Router {
+    /// Gives a change to a stone that is there; back if there is none.
+    fn offer(&self, pending: Box<Pending>) -> Option<Box<Pending>> {
+        let pending = match self.seat.send(Errand::Change(pending)) {
+            Ok(()) => return None,
+            Err(Errand::Change(pending)) => pending,
+            Err(_) => return None,
         };
-        let withdrawn = self.seal.compare_exchange(WAITING, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        let change = format!("change {}", self.id);
-        match failure {
-            RecvTimeoutError::Disconnected if withdrawn => Err(Error::closed()),
-            RecvTimeoutError::Disconnected => {
-                self.is_over.store(true, Ordering::Relaxed);
-                let message = format!("the committer ended before it answered {change}; read the store to find out");
-                Err(Error::new(ErrorKind::Unknown, message))
-            }
-            RecvTimeoutError::Timeout if withdrawn => {
-                Err(out_of_patience(site.files(), ErrorKind::Unavailable, &change))
-            }
-            // It is being written: who gives up now does not know what becomes of it, so it is worth as long again.
-            RecvTimeoutError::Timeout => self
-                .answer
-                .recv_timeout(self.patience)
-                .unwrap_or_else(|_| Err(out_of_patience(site.files(), ErrorKind::Unknown, &change))),
+        match self.client.living() {
+            Some(connection) => connection.offer(pending),
+            None => Some(pending),
         }
+    }
+
+    /// Whether a change should not be committed directly, for all that can be told quickly.
+    fn may_have_stone(&self) -> bool {
+        self.seat.is_serving() || (self.commits != Commits::DirectOnly && self.client.may_connect())
+    }
+
+    fn has_stone(&self) -> bool {
+        self.seat.is_serving() || self.connection().is_some()
+    }
+
+    /// The connection to another process's stone, if it answers.
+    pub(crate) fn connection(&self) -> Option<Arc<Connection>> {
+        if self.commits == Commits::DirectOnly { None } else { self.client.connect() }
+    }
+
+    /// The connection to another process's stone that there is, as far as is known without asking.
+    pub(crate) fn living(&self) -> Option<Arc<Connection>> {
+        self.client.living()
+    }
+
+    /// Whether another process's stone answers.
+    pub(crate) fn by_other(&self) -> By {
+        if self.connection().is_some() { By::Stone } else { By::Itself }
+    }
+
+    pub(crate) fn commits(&self) -> Commits {
+        self.commits
     }
 }
 
-/// W8: names who holds the writer's lock, and each process known to be stopped.
-pub(crate) fn out_of_patience(files: Option<&Files>, kind: ErrorKind, what: &str) -> Error {
-    let holder = match files.and_then(|files| local::holder(&files.folder)) {
-        // It waits for somebody who reads and was stopped in it: the lock is its own.
-        Some(holder) if holder.pid == std::process::id() => "another process was stopped while it read".to_owned(),
-        Some(holder) => {
-            let state = if local::is_stopped(holder.pid) { " (it is stopped: continue or kill it)" } else { "" };
-            format!("process {} ({}) holds the writer's lock to {}{state}", holder.pid, holder.label, holder.purpose)
-        }
-        None => "the disk did not answer".to_owned(),
-    };
-    let stopped: Vec<String> = files
-        .and_then(|files| local::sessions(&files.folder).ok())
-        .unwrap_or_default()
-        .into_iter()
-        .filter(|seen| seen.alive && local::is_stopped(seen.pid))
-        .map(|seen| seen.pid.to_string())
-        .collect();
-    let stopped =
-        if stopped.is_empty() { String::new() } else { format!("; stopped on this store: {}", stopped.join(", ")) };
-    let fate = if kind == ErrorKind::Unknown { "it may or may not be committed" } else { "nothing was written" };
-    Error::new(kind, format!("{what} timed out: {holder}{stopped}; {fate}"))
+/// The thread that commits what found no stone.
+struct Thread {
+    desk: Arc<Desk>,
+    router: Arc<Router>,
+    queued: Arc<AtomicUsize>,
 }
 
-/// What the engine says of a stopped process, with that process's name.
-pub(crate) fn name_who_is_stopped(files: Option<&Files>, what: &str, error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::TimedOut => out_of_patience(files, ErrorKind::Unavailable, what).because(error),
-        _ => error,
-    }
-}
-
-impl Desk {
+impl Thread {
     fn serve(&self, inbox: &Receiver<Work>) {
         let mut next = None;
         loop {
@@ -271,14 +300,13 @@ impl Desk {
                     self.queued.fetch_sub(1, Ordering::AcqRel);
                 }
                 Work::Change(first) => {
-                    let turn = self.take_turn();
                     let mut bytes = first.change.payload_bytes();
-                    let mut group = vec![*first];
+                    let mut group = vec![first];
                     while group.len() < GROUP_CHANGES_MAX && bytes < GROUP_BYTES_MAX {
                         match inbox.try_recv() {
                             Ok(Work::Change(pending)) => {
                                 bytes += pending.change.payload_bytes();
-                                group.push(*pending);
+                                group.push(pending);
                             }
                             Ok(other) => {
                                 next = Some(other);
@@ -290,205 +318,83 @@ impl Desk {
                     let changes = group.len();
                     self.commit_group(group);
                     self.queued.fetch_sub(changes, Ordering::AcqRel);
-                    drop(turn);
                 }
             }
         }
     }
 
-    fn take_turn(&self) -> MutexGuard<'_, ()> {
-        // Nothing is kept under it that a panic could have left half done.
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn run_section(&self, purpose: &str, work: Section) {
-        let _turn = self.take_turn();
-        match self.site.take_lock(purpose) {
-            Ok(_guard) => work(Ok(&self.site)),
-            Err(error) => work(Err(error)),
-        }
-    }
-
-    /// Commits a change on the caller's own thread, if nobody else is about to commit; else gives it back.
-    fn commit_alone(&self, change: Change) -> Result<Result<Applied>, Box<Change>> {
-        if self.last_group.load(Ordering::Relaxed) > 1 || self.queued.load(Ordering::Acquire) > 0 {
-            return Err(Box::new(change));
-        }
-        let Ok(_turn) = self.turn.try_lock() else { return Err(Box::new(change)) };
-        self.step(Step::BeforeLock);
-        let committed = self.site.try_locked("commit", || self.commit_locked(std::slice::from_ref(&change)).pop());
-        match committed {
-            Ok(Some(answer)) => Ok(answer.unwrap_or_else(|| Err(Error::closed()))),
-            Ok(None) => Err(Box::new(change)),
-            Err(error) => Ok(Err(error)),
-        }
-    }
-
-    fn commit_group(&self, group: Vec<Pending>) {
-        self.step(Step::BeforeLock);
-        let guard = match self.site.take_lock("commit") {
-            Ok(guard) => guard,
-            Err(error) => {
-                for pending in group {
-                    pending.answer(Err(error.for_each_caller()));
-                }
+    /// W5: to a stone, or directly; whichever can be had first, until all senders have given up.
+    fn commit_group(&self, group: Vec<Box<Pending>>) {
+        let mut group = group;
+        loop {
+            group = group.into_iter().filter_map(|pending| self.router.offer(pending)).collect();
+            if group.is_empty() {
                 return;
             }
-        };
-        // A change that its sender has given up on is as if it had never been sent.
-        let sealed: Vec<Pending> = group.into_iter().filter(Pending::seal).collect();
-        self.last_group.store(sealed.len(), Ordering::Relaxed);
-        let (callers, changes): (Vec<_>, Vec<_>) =
-            sealed.into_iter().map(|pending| (pending.answer, pending.change)).unzip();
-        let answers = self.commit_locked(&changes);
-        drop(guard);
-        for (caller, answer) in callers.into_iter().zip(answers) {
-            // Whoever has stopped waiting was told so by its own time limit.
-            let _ = caller.send(answer);
-        }
-    }
-
-    /// Commits changes as one group, under the writer's lock; an answer for each.
-    fn commit_locked(&self, changes: &[Change]) -> Vec<Result<Applied>> {
-        self.step(Step::Locked);
-        let mut verdicts = Vec::with_capacity(changes.len());
-        let mut written = self.apply_and_write(changes, &mut verdicts);
-        if is_basis_changed(&written) {
-            // A writer died between its commit and the mark that lets others read it: the engine has found it now.
-            verdicts.clear();
-            written = self.apply_and_write(changes, &mut verdicts);
-        }
-        if is_basis_changed(&written) {
-            written = written.map_err(|error| Error::unavailable(error.full_message()));
-        }
-        let Err(failure) = written else { return verdicts };
-        let failure = name_who_is_stopped(self.site.files(), "commit", failure);
-        // The group fails as one. Only what was decided before any change of it had rows to write is true all the same:
-        // a later conflict, lost lease or holder of a unique key may tell of rows that are not there.
-        let wrote = |verdict: &Result<Applied>| matches!(verdict, Ok(Applied { version: Some(_), .. }));
-        let sound = verdicts.iter().position(wrote).unwrap_or(verdicts.len());
-        verdicts.truncate(sound);
-        verdicts.resize_with(changes.len(), || Err(failure.for_each_caller()));
-        verdicts
-    }
-
-    fn apply_and_write(&self, changes: &[Change], verdicts: &mut Vec<Result<Applied>>) -> Result<()> {
-        let site = &self.site;
-        site.verify_store()?;
-        let rows = site.engine.latest()?;
-        let basis = (keys::STORE.to_vec(), rows.get(keys::STORE)?);
-        let before: StoreRecord = get_record(rows.as_ref(), keys::STORE)?.unwrap_or_default();
-        refuse_log_in_use(rows.as_ref())?;
-        // Schedules go by the clock as it is: one commit by a clock that was ahead must not shift all that come after.
-        let now = Timestamp::now();
-        let stamp = before.stamp.max(now);
-        let mut overlay = Overlay::new(rows.as_ref());
-        let mut newest = before.version;
-        for change in changes {
-            let verdict = drop_stale_reclaim(site, change).and_then(|()| {
-                let (applied, rows) = apply(change, &overlay, newest, now)?;
-                overlay.absorb(rows);
-                Ok(applied)
-            });
-            if let Ok(Applied { version: Some(version), .. }) = &verdict {
-                newest = *version; // INV-2: one more for each committed change
+            if self.router.connection().is_some() {
+                // Offered at the next turn of the loop.
+                continue;
             }
-            verdicts.push(verdict);
+            self.desk.step(Step::BeforeLock);
+            let turn = self.desk.take_turn();
+            let waits_for = || group.iter().all(|pending| pending.replier.is_withdrawn()) || self.router.has_stone();
+            match take_unless(&self.desk.site, "commit", waits_for) {
+                Ok(Taken::Lock(guard)) => return self.desk.commit_group(group, || drop(guard)),
+                Ok(Taken::NoneNeeded) => return self.desk.commit_group(group, || ()),
+                Ok(Taken::GaveUp) => {
+                    drop(turn);
+                    group.retain(|pending| !pending.replier.is_withdrawn());
+                    sleep(STONE_POLL);
+                }
+                Err(error) => {
+                    for pending in group {
+                        pending.replier.answer(Err(error.for_each_caller()));
+                    }
+                    return;
+                }
+            }
         }
-        self.step(Step::Applied);
-        if overlay.is_untouched() {
-            return Ok(());
-        }
-        overlay.put_record(keys::STORE.to_vec(), &StoreRecord { version: newest, stamp })?;
-        let group_rows = overlay.into_rows();
-        drop(rows);
-        write_and_know(site, &basis, &group_rows, (before.version, newest))?;
-        self.step(Step::Written);
-        if let Err(error) = site.verify_store() {
-            let message = format!("{}; what was written last is in the file that was there", error.full_message());
-            return Err(Error::new(ErrorKind::Unknown, message));
-        }
-        site.bump_wakes();
-        Ok(())
     }
 
-    fn step(&self, step: Step) {
-        if let Some(hook) = &self.hook {
-            hook(step);
+    fn run_section(&self, purpose: &'static str, work: Section) {
+        let mut errand = Errand::Section(work);
+        loop {
+            let Err(Errand::Section(work)) = self.router.seat.send(errand) else { return };
+            if let Some(connection) = self.router.connection() {
+                match connection.borrow_lock() {
+                    Some(_loan) => return work(Ok(&self.desk.site)),
+                    None => {
+                        errand = Errand::Section(work);
+                        sleep(STONE_POLL);
+                        continue;
+                    }
+                }
+            }
+            let _turn = self.desk.take_turn();
+            match take_unless(&self.desk.site, purpose, || self.router.has_stone()) {
+                Ok(Taken::Lock(_guard)) => return work(Ok(&self.desk.site)),
+                Ok(Taken::NoneNeeded) => return work(Ok(&self.desk.site)),
+                Ok(Taken::GaveUp) => {
+                    errand = Errand::Section(work);
+                    sleep(STONE_POLL);
+                }
+                Err(error) => return work(Err(error)),
+            }
         }
     }
 }
 
-fn is_basis_changed(written: &Result<()>) -> bool {
-    written.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict)
+enum Taken<'a> {
+    Lock(WriterGuard<'a>),
+    /// A store in memory has one writer.
+    NoneNeeded,
+    GaveUp,
 }
 
-impl Pending {
-    /// Takes the change for a group, unless its sender has withdrawn it.
-    fn seal(&self) -> bool {
-        self.seal.compare_exchange(WAITING, SEALED, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    fn answer(&self, answer: Result<Applied>) {
-        // Whoever has stopped waiting was told so by its own time limit.
-        let _ = self.answer.send(answer);
-    }
+fn take_unless<'a>(site: &'a Site, purpose: &str, give_up: impl FnMut() -> bool) -> Result<Taken<'a>> {
+    let Some(files) = site.files() else { return Ok(Taken::NoneNeeded) };
+    Ok(match files.lock()?.take_unless(purpose, give_up)? {
+        Some(guard) => Taken::Lock(guard),
+        None => Taken::GaveUp,
+    })
 }
-
-/// A log that is in use holds changes which this file lacks; only a build that reads logs may go on from here.
-pub(crate) fn refuse_log_in_use(rows: &dyn Rows) -> Result<()> {
-    match get_record(rows, keys::LOG)? {
-        Some(LogRecord::InUse { log }) => {
-            let log = hex(&log);
-            Err(Error::unavailable(format!(
-                "changes are in log {log}, which this build does not read; use a newer casque"
-            )))
-        }
-        Some(LogRecord::None) | None => Ok(()),
-    }
-}
-
-/// P3: a session that has beaten since it was found stopped keeps its jobs.
-fn drop_stale_reclaim(site: &Site, change: &Change) -> Result<()> {
-    for intent in &change.intents {
-        let Intent::Reclaim(reclaim) = intent else { continue };
-        let Some(files) = site.files() else { continue };
-        let seen = local::look(&files.folder, reclaim.session)?;
-        let moved = match (seen, reclaim.beat) {
-            (Some(seen), Some(beat)) => seen.alive && seen.beat != beat,
-            (Some(seen), None) => seen.alive,
-            (None, _) => false,
-        };
-        if moved {
-            return Err(Error::unavailable(format!("session {} has gone on; it keeps its jobs", reclaim.session)));
-        }
-    }
-    Ok(())
-}
-
-/// Writes, and finds out what a failed write did: the store's version, after a recovery, tells.
-fn write_and_know(site: &Site, basis: &Basis, rows: &RowSet, (before, after): (Version, Version)) -> Result<()> {
-    let Err(error) = site.engine.write(Some(basis), rows) else { return Ok(()) };
-    if error.kind() != ErrorKind::Unknown {
-        return Err(error);
-    }
-    let found = site.engine.recover().and_then(|()| {
-        let rows = site.engine.latest()?;
-        Ok(get_record::<StoreRecord>(rows.as_ref(), keys::STORE)?.unwrap_or_default().version)
-    });
-    match found {
-        Ok(version) if version == after => Ok(()),
-        Ok(version) if version == before => {
-            // Its cause says what failed; that the outcome is not known is no longer so.
-            let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            Err(Error::unavailable(format!("nothing was written: {cause}")))
-        }
-        // Not to be known while the disk fails: the caller asks again.
-        _ => Err(error),
-    }
-}
-
-#[cfg(test)]
-mod recovery_tests;
-#[cfg(test)]
-mod tests;

@@ -35,7 +35,7 @@ impl fmt::Display for Writer {
 }
 
 /// What a failed guard found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conflict {
     /// What conflicted.
     pub subject: Subject,
@@ -48,7 +48,7 @@ pub struct Conflict {
 }
 
 /// The thing a conflict is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Subject {
     /// An object on the root.

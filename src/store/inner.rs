@@ -10,23 +10,30 @@ use std::{
 };
 
 use crate::{
-    clock::{monotonic, sleep},
-    engine::{Rows, SnapshotError},
+    clock::{deadline_after, monotonic, sleep},
+    engine::{Rows, SnapshotError, redb::StorageHook},
     error::{Error, ErrorKind, Result},
     queue::{
         held,
         id::JobId,
         reclaim::{Reclaim, Reclaimed},
     },
+    stone::{
+        Commits,
+        candidate::{Candidate, Means},
+    },
     store::{
         change::{Applied, Change, ChangeId, ClientId, Guard, Intent, Outcome},
-        committer::{Committer, Ticket, name_who_is_stopped, refuse_log_in_use},
+        committer::{By, Committer},
         conflict::{Version, Writer},
+        paths::CommitsByPath,
         pins::Pins,
+        recovery::{log_in_use, recover_log},
         session::Session,
         settings::Settings,
         site::Site,
         snapshot::Pin,
+        ticket::{Ticket, name_who_is_stopped, out_of_patience},
     },
 };
 
@@ -41,7 +48,11 @@ pub(crate) const LOOK_ANYWAY: Duration = Duration::from_secs(1);
 
 pub(crate) struct Inner {
     pub(crate) site: Arc<Site>,
-    pub(crate) committer: Option<Committer>,
+    pub(crate) committer: Committer,
+    is_read_only: bool,
+    standing: Mutex<Standing>,
+    storage_hook: Option<Arc<dyn StorageHook>>,
+
     pub(crate) label: String,
     /// How long a call waits for another process's lock.
     pub(crate) patience: Duration,
@@ -55,11 +66,21 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    pub(crate) fn new(site: Arc<Site>, committer: Option<Committer>, label: String, patience: Duration) -> Self {
+    pub(crate) fn new(
+        site: Arc<Site>,
+        committer: Committer,
+        label: String,
+        patience: Duration,
+        is_read_only: bool,
+        storage_hook: Option<Arc<dyn StorageHook>>,
+    ) -> Self {
         let [random, _] = crate::random::words();
         Self {
             site,
             committer,
+            is_read_only,
+            standing: Mutex::default(),
+            storage_hook,
             label,
             patience,
             client: ClientId { born: Version(0), random },
@@ -74,40 +95,58 @@ impl Inner {
     /// A1: notes the store's version at the hello.
     pub(crate) fn born_at(&mut self, version: Version) {
         self.client.born = version;
+        self.committer.introduce(self.client, &self.label);
     }
 
-    /// The newest rows. Where the last writer died, they are recovered first, under the writer's lock (R1).
+    /// R2: rows that show all that was answered before: a stone brings it into the store's file first.
     pub(crate) fn rows(&self) -> Result<Box<dyn Rows + Send>> {
         self.check_open()?;
-        self.rows_or_recover().map_err(|error| name_who_is_stopped(self.site.files(), "reading", error))
+        let committer = &self.committer;
+        self.read(|| committer.close_window(self.patience))
     }
 
-    fn rows_or_recover(&self) -> Result<Box<dyn Rows + Send>> {
-        match self.site.engine.snapshot() {
-            Ok(rows) => {
-                refuse_log_in_use(rows.as_ref())?;
-                return Ok(rows);
+    /// R2: rows that may be a window old, where a stone answers.
+    pub(crate) fn peek(&self) -> Result<Box<dyn Rows + Send>> {
+        self.check_open()?;
+        let router = self.committer.router();
+        self.read(|| Ok(if router.seat.is_serving() { By::OwnStone } else { router.by_other() }))
+    }
+
+    /// R1: reads take no lock. Where the last writer died, or a stone that kept a log did, that is recovered first, under
+    /// the writer's lock.
+    fn read(&self, prepare: impl Fn() -> Result<By>) -> Result<Box<dyn Rows + Send>> {
+        let deadline = deadline_after(self.patience);
+        loop {
+            let by = prepare()?;
+            let named = |error| name_who_is_stopped(self.site.files(), "reading", error);
+            match self.site.engine.snapshot() {
+                Ok(rows) if by != By::Itself || log_in_use(rows.as_ref()).map_err(named)?.is_none() => return Ok(rows),
+                Err(SnapshotError::Failed(error)) => return Err(named(error)),
+                Ok(_) | Err(SnapshotError::NeedsRecovery) => {}
             }
-            Err(SnapshotError::Failed(error)) => return Err(error),
-            Err(SnapshotError::NeedsRecovery) => {}
+            if monotonic() >= deadline {
+                return Err(out_of_patience(self.site.files(), ErrorKind::Unavailable, "reading"));
+            }
+            self.recover()?;
         }
-        let committer = self.committer.as_ref().ok_or_else(|| {
-            Error::unavailable(
+    }
+
+    fn recover(&self) -> Result<()> {
+        if self.is_read_only {
+            return Err(Error::unavailable(
                 "the last writer died, and a store that is open for reading only can't recover it; open it for writing",
-            )
-        })?;
-        committer.section(&self.site, "recover", self.patience, |site| {
+            ));
+        }
+        let patience = self.patience;
+        self.committer.section(&self.site, "recover", patience, |site| {
             // Another may have recovered it while this one waited for the lock.
             match site.engine.snapshot() {
-                Ok(_) => Ok(()),
-                Err(SnapshotError::NeedsRecovery) => site.engine.recover(),
-                Err(SnapshotError::Failed(error)) => Err(error),
+                Ok(_) => {}
+                Err(SnapshotError::NeedsRecovery) => site.engine.recover()?,
+                Err(SnapshotError::Failed(error)) => return Err(error),
             }
-        })??;
-        self.site.engine.snapshot().map_err(|error| match error {
-            SnapshotError::Failed(error) => error,
-            SnapshotError::NeedsRecovery => Error::unavailable("another writer died just now; retry"),
-        })
+            recover_log(site).map(drop)
+        })?
     }
 
     /// Commits one change and waits for its answer.
@@ -130,7 +169,57 @@ impl Inner {
     /// Hands in a change of one intent without waiting for its answer.
     pub(crate) fn submit(&self, intent: Intent, job: JobId, patience: Duration) -> Result<Ticket> {
         let change = self.change(Vec::new(), vec![intent], Some(job))?;
-        self.writer()?.submit(change, patience)
+        self.writer()?.submit(change, patience, Duration::ZERO)
+    }
+
+    /// Hands in a worker's turn. Where it is a claim that finds nothing, a stone keeps it waiting for so long.
+    pub(crate) fn submit_turn(&self, intents: Vec<Intent>, wait: Duration) -> Result<Ticket> {
+        let change = self.change(Vec::new(), intents, None)?;
+        self.writer()?.submit(change, self.patience, wait)
+    }
+
+    /// Whether a stone, of this process or another, commits just now.
+    pub(crate) fn has_stone(&self) -> bool {
+        self.committer.by() != By::Itself
+    }
+
+    /// Whether this process sees to what every store needs: the one that is the stone does, and where there is none all
+    /// workers do.
+    pub(crate) fn maintains(&self) -> bool {
+        self.committer.by() != By::Stone
+    }
+
+    pub(crate) fn commits_by_path(&self) -> CommitsByPath {
+        self.committer.paths().counted()
+    }
+
+    /// W4: stands for stone until the guard is dropped.
+    pub(crate) fn stand(self: &Arc<Self>, on_gone: Arc<dyn Fn() + Send + Sync>) -> Result<Serving> {
+        let router = self.committer.router();
+        if router.commits() != Commits::DirectOnly && self.site.files().is_some() {
+            let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+            if standing.count == 0 {
+                standing.candidate = Some(Candidate::start(Means {
+                    site: self.site.clone(),
+                    desk: self.committer.desk().clone(),
+                    router: router.clone(),
+                    inbox: self.committer.inbox().clone(),
+                    hook: self.storage_hook.clone(),
+                    on_gone,
+                })?);
+            }
+            standing.count += 1;
+        }
+        Ok(Serving { inner: self.clone() })
+    }
+
+    fn sit_down(&self) {
+        let candidate = {
+            let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+            standing.count = standing.count.saturating_sub(1);
+            if standing.count == 0 { standing.candidate.take() } else { None }
+        };
+        drop(candidate);
     }
 
     fn change(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Change> {
@@ -151,7 +240,7 @@ impl Inner {
     }
 
     fn writer(&self) -> Result<&Committer> {
-        self.committer.as_ref().ok_or_else(|| Error::invalid("the store is open for reading only"))
+        if self.is_read_only { Err(Error::invalid("the store is open for reading only")) } else { Ok(&self.committer) }
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
@@ -218,12 +307,24 @@ impl Inner {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        // W6: a stone leaves before its file is closed.
+        let candidate = self.standing.lock().unwrap_or_else(PoisonError::into_inner).candidate.take();
+        drop(candidate);
         let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(committer) = &self.committer else { return self.site.engine.close() };
-        // Whoever has only read leaves without asking for the writer's lock.
-        if session.is_none() && self.site.engine.close_if_only_read()? {
+        let committer = &self.committer;
+        // Whoever has only read leaves without asking for the writer's lock, and a stone removes its session.
+        let connection = committer.router().living();
+        if (session.is_none() || connection.is_some()) && self.site.engine.close_if_only_read()? {
+            if let (Some(session), Some(connection)) = (session, connection) {
+                session.stop_beating();
+                connection.bury(session.id);
+            }
             committer.stop();
             return given_back;
+        }
+        if self.is_read_only {
+            committer.stop();
+            return self.site.engine.close();
         }
         let closed = committer.section(&self.site, "close", patience, move |site| {
             if let Some(session) = session {
@@ -270,6 +371,29 @@ impl Inner {
                 return Ok(all);
             }
         }
+    }
+}
+
+/// This process stands for stone, and commits for others while it is one, until this is dropped.
+pub struct Serving {
+    inner: Arc<Inner>,
+}
+
+#[derive(Default)]
+struct Standing {
+    count: usize,
+    candidate: Option<Candidate>,
+}
+
+impl std::fmt::Debug for Serving {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Serving").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.inner.sit_down();
     }
 }
 

@@ -8,6 +8,7 @@ use crate::{
         id::{ID_BYTES, JobId, Place},
         lane::Lane,
     },
+    store::{change::ClientId, conflict::Version},
 };
 
 /// One per family; the first byte of each key.
@@ -31,9 +32,11 @@ mod family {
     pub(super) const PLACE: u8 = 0x37;
     pub(super) const EXPIRY: u8 = 0x38;
     pub(super) const UNIQUE: u8 = 0x39;
+    pub(super) const CLIENT_HORIZON: u8 = 0x40;
+    pub(super) const CLIENT: u8 = 0x41;
 
     /// All of them, in order.
-    pub(super) const ALL: [u8; 19] = [
+    pub(super) const ALL: [u8; 21] = [
         FORMAT,
         STORE,
         LOG,
@@ -53,6 +56,8 @@ mod family {
         PLACE,
         EXPIRY,
         UNIQUE,
+        CLIENT_HORIZON,
+        CLIENT,
     ];
 }
 
@@ -298,6 +303,42 @@ pub(crate) fn unique(queue: &str, name: &str) -> Vec<u8> {
 /// All unique keys that are held.
 pub(crate) fn uniques() -> Range {
     prefixed(vec![family::UNIQUE])
+}
+
+/// A2: below which birth clients may have been dropped.
+pub(crate) const CLIENT_HORIZON: &[u8] = &[family::CLIENT_HORIZON];
+
+/// The answers that a client of a stone may still ask for.
+pub(crate) fn client(client: ClientId) -> Vec<u8> {
+    key(family::CLIENT, &[&client.born.0.to_be_bytes(), &client.random.to_be_bytes()])
+}
+
+/// The answers kept for all clients, those of the oldest first.
+pub(crate) fn clients() -> Range {
+    prefixed(vec![family::CLIENT])
+}
+
+/// The client in the key of its row.
+pub(crate) fn client_of(key: &[u8]) -> Option<ClientId> {
+    let (born, random) = key.get(1..)?.split_first_chunk::<8>()?;
+    let random: [u8; 8] = random.try_into().ok()?;
+    Some(ClientId { born: Version(u64::from_be_bytes(*born)), random: u64::from_be_bytes(random) })
+}
+
+/// The queue whose jobs a row may make claimable: that of a ready job, or of a queue's head.
+pub(crate) fn claimable_queue(key: &[u8]) -> Option<&str> {
+    let (family, rest) = key.split_first()?;
+    let name = match *family {
+        family::READY => &rest[..rest.iter().position(|byte| *byte == 0)?],
+        family::HEAD => rest,
+        _ => return None,
+    };
+    std::str::from_utf8(name).ok()
+}
+
+/// Whether a key is of a ready job, or begins as those do.
+pub(crate) fn is_ready(key: &[u8]) -> bool {
+    key.first() == Some(&family::READY)
 }
 
 /// Where no key may be: before, between and behind the families.

@@ -9,16 +9,22 @@ pub(crate) mod apply;
 pub(crate) mod change;
 pub(crate) mod committer;
 pub(crate) mod conflict;
+pub(crate) mod desk;
+pub(crate) mod group;
 pub(crate) mod inner;
 pub(crate) mod keys;
 pub(crate) mod object;
 pub(crate) mod open;
+pub(crate) mod paths;
 pub(crate) mod pins;
+pub(crate) mod recovery;
 pub(crate) mod session;
 pub(crate) mod settings;
 pub(crate) mod site;
 pub(crate) mod snapshot;
+pub(crate) mod ticket;
 pub(crate) mod transaction;
+pub(crate) mod verdict;
 pub(crate) mod view;
 pub(crate) mod watch;
 
@@ -97,6 +103,22 @@ impl Store {
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         self.inner.site.files().map(|files| files.store.as_path())
+    }
+
+    /// Commits for the other processes on this store too, as a [`Worker`](crate::Worker) does while it runs, until the
+    /// returned value is dropped. Of several processes that do, one is the stone, and the others take its place when it
+    /// leaves or dies. Nothing happens in a store in memory.
+    ///
+    /// # Errors
+    /// `Unavailable` when a thread can't be started.
+    pub fn serve(&self) -> Result<crate::types::Serving> {
+        self.inner.stand(Arc::new(|| ()))
+    }
+
+    #[doc(hidden)]
+    #[must_use]
+    pub fn commits_by_path(&self) -> paths::CommitsByPath {
+        self.inner.commits_by_path()
     }
 
     /// A view of all that was answered before this call, by any process.

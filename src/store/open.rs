@@ -18,13 +18,15 @@ use crate::{
     },
     error::{Error, ErrorKind, Result},
     local::{WriterGuard, is_mount_point, network_file_system},
+    stone::Commits,
     store::{
         Store,
-        committer::{Committer, Step, StepHook, name_who_is_stopped, out_of_patience},
+        committer::{Committer, Step, StepHook},
         inner::Inner,
         keys,
         object::{DATA_FORMAT, FormatRecord, LogRecord, StoreRecord},
         site::{Files, Identity, Site, identity},
+        ticket::{name_who_is_stopped, out_of_patience},
         view::get_record,
     },
 };
@@ -51,6 +53,7 @@ pub struct StoreOptions {
     patience: Duration,
     redb: RedbOptions,
     step_hook: Option<StepHook>,
+    commits: Commits,
 }
 
 impl Default for StoreOptions {
@@ -62,6 +65,7 @@ impl Default for StoreOptions {
             patience: PATIENCE_DEFAULT,
             redb: RedbOptions::default(),
             step_hook: None,
+            commits: Commits::default(),
         }
     }
 }
@@ -118,6 +122,13 @@ impl StoreOptions {
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.redb.cache_bytes = bytes;
+        self
+    }
+
+    /// How this process's changes get to the disk; by a stone with a log, where there is one, by default.
+    #[must_use]
+    pub fn commits(mut self, commits: Commits) -> Self {
+        self.commits = commits;
         self
     }
 
@@ -246,13 +257,19 @@ impl StoreOptions {
     }
 
     fn finish(&self, site: Arc<Site>) -> Result<Inner> {
-        let committer =
-            if self.read_only { None } else { Some(Committer::start(site.clone(), self.step_hook.clone())?) };
-        let mut inner = Inner::new(site, committer, self.label_or_default(), self.patience);
-        let rows = inner.rows()?;
-        check_format(rows.as_ref())?;
-        let store: StoreRecord = get_record(rows.as_ref(), keys::STORE)?.unwrap_or_default();
+        let committer = Committer::start(site.clone(), self.step_hook.clone(), self.commits)?;
+        let hook = self.redb.hook.clone();
+        let mut inner = Inner::new(site, committer, self.label_or_default(), self.patience, self.read_only, hook);
+        // A1: looked at before it can be asked of a stone, which is told this process's name in the same breath.
+        let store: StoreRecord = match inner.site.engine.snapshot() {
+            Ok(rows) => get_record(rows.as_ref(), keys::STORE)?.unwrap_or_default(),
+            Err(SnapshotError::NeedsRecovery) => StoreRecord::default(),
+            Err(SnapshotError::Failed(error)) => {
+                return Err(name_who_is_stopped(inner.site.files(), "reading", error));
+            }
+        };
         inner.born_at(store.version);
+        check_format(inner.peek()?.as_ref())?;
         Ok(inner)
     }
 

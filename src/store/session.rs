@@ -9,6 +9,7 @@ use std::{
 
 use crate::{
     clock::{Timestamp, monotonic},
+    engine::Rows,
     error::Result,
     local::{self, NoteSlot, SessionFile},
     queue::{
@@ -101,18 +102,19 @@ impl Session {
         if self.file.is_none() {
             return;
         }
-        if let Err(error) = remove_if_idle(site, self.id) {
+        let removed = site.engine.latest().and_then(|rows| remove_if_idle(site, rows.as_ref(), self.id));
+        if let Err(error) = removed {
             site.note_trouble(&error);
         }
     }
 }
 
 /// Removes the file of a session that holds no jobs any more. One that does is left to tell what it had begun; its lock
-/// ends with its process, and whoever finds it takes the jobs back. Under the writer's lock.
-pub(crate) fn remove_if_idle(site: &Site, session: SessionId) -> Result<()> {
+/// ends with its process, and whoever finds it takes the jobs back. Under the writer's lock, with the latest rows: a reader
+/// may not see yet the claim that the session died in.
+pub(crate) fn remove_if_idle(site: &Site, rows: &dyn Rows, session: SessionId) -> Result<()> {
     let Some(files) = site.files() else { return Ok(()) };
-    // The latest rows: a reader may not see yet the claim that the session died in.
-    if held(site.engine.latest()?.as_ref())?.iter().any(|job| job.session == session) {
+    if held(rows)?.iter().any(|job| job.session == session) {
         return Ok(());
     }
     local::remove(&files.folder, session)

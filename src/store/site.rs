@@ -9,7 +9,7 @@ use crate::{
     clock::Timestamp,
     engine::Engine,
     error::{Error, Result},
-    local::{self, Folder, Wakes, WriterGuard, WriterLock},
+    local::{self, Folder, Wakes, WriterLock},
     queue::HeldJob,
 };
 
@@ -107,11 +107,6 @@ impl Site {
             Place::Memory { .. } => None,
             Place::Files(files) => Some(files),
         }
-    }
-
-    /// W1: waits for the writer's lock. A store in memory has one writer, its committer.
-    pub(crate) fn take_lock(&self, purpose: &str) -> Result<Option<WriterGuard<'_>>> {
-        self.files().map(|files| files.lock()?.take(purpose)).transpose()
     }
 
     /// Does something under the writer's lock, where that can be had at once; else nothing.

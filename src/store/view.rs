@@ -50,7 +50,29 @@ impl<'a> Overlay<'a> {
 
 impl Rows for Overlay<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        match self.writes.get(key) {
+        Layer::new(self.below, &self.writes).get(key)
+    }
+
+    fn visit(&self, start: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+        Layer::new(self.below, &self.writes).visit(start, end, visit)
+    }
+}
+
+/// Rows that somebody else keeps, on top of those below.
+pub(crate) struct Layer<'a> {
+    below: &'a dyn Rows,
+    rows: &'a RowSet,
+}
+
+impl<'a> Layer<'a> {
+    pub(crate) fn new(below: &'a dyn Rows, rows: &'a RowSet) -> Self {
+        Self { below, rows }
+    }
+}
+
+impl Rows for Layer<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.rows.get(key) {
             Some(written) => Ok(written.clone()),
             None => self.below.get(key),
         }
@@ -61,7 +83,7 @@ impl Rows for Overlay<'_> {
             return Ok(());
         }
         let mut own =
-            self.writes.range::<[u8], _>((std::ops::Bound::Included(start), std::ops::Bound::Excluded(end))).peekable();
+            self.rows.range::<[u8], _>((std::ops::Bound::Included(start), std::ops::Bound::Excluded(end))).peekable();
         let mut ended = false;
         self.below.visit(start, end, &mut |key, bytes| {
             while let Some((own_key, own_bytes)) = own.next_if(|(own_key, _)| own_key.as_slice() <= key) {

@@ -76,6 +76,7 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
         .map(|number| handler::start(number, setup.clone(), unbegun.clone(), ended.clone(), free.clone()))
         .collect::<Result<Vec<_>>>()?;
     let maintenance = maintenance::start(store, &setup)?;
+    let stand = store.inner.stand(Arc::new(|| ()))?;
 
     let mut dispatch = Dispatch {
         store: store.clone(),
@@ -100,6 +101,7 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
         tell(&setup.listeners, &Event::Trouble { doing: "count hijacks", message: error.full_message() });
     }
     drop(maintenance);
+    drop(stand);
     let (hijacks, completed) = (dispatch.hijacks, dispatch.completed_in_transaction);
     drop(dispatch);
     // Where it gave up, handlers still run and hold the ends of the channels; what they bring is refused by their

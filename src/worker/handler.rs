@@ -8,7 +8,7 @@ use crate::{
     clock::monotonic,
     error::{Error, Result},
     queue::{Lease, settle::Ending},
-    store::committer::Ticket,
+    store::ticket::Ticket,
     task::{Job, TaskError},
     worker::{
         Setup,

@@ -13,7 +13,7 @@ use crate::{
         settle::{Ending, Settled},
         state::State,
     },
-    store::committer::Ticket,
+    store::ticket::Ticket,
     worker::{
         Report, Setup,
         event::{Event, tell},

@@ -13,6 +13,26 @@ fn folder() -> (tempfile::TempDir, Folder) {
     (home, folder)
 }
 
+fn take<'a>(lock: &'a WriterLock, purpose: &str) -> WriterGuard<'a> {
+    lock.take_unless(purpose, || false).unwrap().unwrap()
+}
+
+#[test]
+fn who_waits_may_give_up() {
+    let (_home, folder) = folder();
+    let (first, second) = (handle(&folder, "first"), handle(&folder, "second"));
+    let guard = take(&first, "to hold it");
+    let mut looks = 0;
+    let given_up = second.take_unless("in vain", || {
+        looks += 1;
+        looks == 3
+    });
+    assert!(given_up.unwrap().is_none());
+    assert!(!first.bell_is_held().unwrap(), "who gave up does not ring any more");
+    drop(guard);
+    drop(take(&second, "now"));
+}
+
 fn handle(folder: &Folder, label: &str) -> WriterLock {
     let mut lock = WriterLock::open(folder, label.to_owned()).unwrap();
     // A busy machine must not end a hand-over that a test waits for.
@@ -47,11 +67,11 @@ fn released_lock_goes_to_the_one_who_waits() {
     let (first, second) = (handle(&folder, "first"), handle(&folder, "second"));
     let order = Mutex::new(Vec::new());
     let (resume, resumed) = mpsc::channel::<()>();
-    let guard = first.take("to begin").unwrap();
+    let guard = take(&first, "to begin");
     std::thread::scope(|scope| {
         let (second, order) = (&second, &order);
         scope.spawn(move || {
-            let guard = second.take("after waiting").unwrap();
+            let guard = take(second, "after waiting");
             guarded(order).push("second");
             resumed.recv().unwrap();
             drop(guard);
@@ -63,7 +83,7 @@ fn released_lock_goes_to_the_one_who_waits() {
         drop(guard);
         assert!(first.try_take("too soon").unwrap().is_none());
         resume.send(()).unwrap();
-        let _guard = first.take("again").unwrap();
+        let _guard = take(&first, "again");
         guarded(order).push("first");
     });
     assert_eq!(*guarded(&order), ["second", "first"]);
@@ -75,7 +95,7 @@ fn waiter_that_never_comes_is_waited_for_once() {
     let mut lock = handle(&folder, "busy");
     let stopped = handle(&folder, "stopped");
     assert!(stopped.ring().unwrap());
-    drop(lock.take("one").unwrap());
+    drop(take(&lock, "one"));
     assert!(lock.try_take("two").unwrap().is_none());
     lock.patience = Duration::ZERO;
     drop(lock.try_take("two").unwrap().unwrap());
@@ -92,7 +112,7 @@ fn threads_of_one_handle_exclude_each_other() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..50 {
-                    let _guard = lock.take("counting").unwrap();
+                    let _guard = take(&lock, "counting");
                     drop(inside.try_lock().expect("another thread holds the lock too"));
                 }
             });
@@ -104,11 +124,11 @@ fn threads_of_one_handle_exclude_each_other() {
 fn replaced_lock_file_stops_who_has_the_old_one_and_is_left_as_it_is() {
     let (_home, folder) = folder();
     let lock = handle(&folder, "old");
-    drop(lock.take("a test").unwrap());
+    drop(take(&lock, "a test"));
     std::fs::remove_file(folder.lock()).unwrap();
     let other = handle(&folder, "new");
     let other_guard = other.try_take("of another file").unwrap().unwrap();
-    let error = lock.take("too late").unwrap_err();
+    let error = lock.take_unless("too late", || false).unwrap_err();
     assert_eq!(error.kind(), crate::error::ErrorKind::Closed);
     assert!(error.to_string().contains("open the store again"), "{error}");
     assert_eq!(holder(&folder).unwrap().label, "new");
@@ -131,7 +151,7 @@ fn lock_that_leads_elsewhere_is_refused_and_what_it_leads_to_is_left_alone() {
 fn note_survives_any_label() {
     let (_home, folder) = folder();
     let lock = handle(&folder, &"ü\0".repeat(400));
-    let _guard = lock.take(&"purpose ".repeat(100)).unwrap();
+    let _guard = take(&lock, &"purpose ".repeat(100));
     assert_eq!(std::fs::metadata(folder.lock()).unwrap().len(), 512);
     let holder = holder(&folder).unwrap();
     assert!(holder.label.starts_with("ü ü"), "{holder:?}");

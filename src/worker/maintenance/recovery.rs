@@ -149,7 +149,7 @@ impl Recovery {
         self.store.inner.section("bury a dead session", move |site| {
             let Some(files) = site.files() else { return Ok(()) };
             match local::look(&files.folder, session)? {
-                Some(seen) if !seen.alive => remove_if_idle(site, session)?,
+                Some(seen) if !seen.alive => remove_if_idle(site, site.engine.latest()?.as_ref(), session)?,
                 _ => {}
             }
             local::remove_leftovers(&files.folder)

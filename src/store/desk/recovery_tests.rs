@@ -5,13 +5,14 @@ use std::{
     time::Duration,
 };
 
-use super::Committer;
 use crate::{
     codec,
     engine::{Basis, Engine, RowSet, Rows, SnapshotError, memory::Memory},
     error::Result,
+    stone::Commits,
     store::{
         change::{Change, ChangeId, ClientId, Intent},
+        committer::Committer,
         conflict::{Version, Writer},
         keys,
         object::{ObjectRecord, StoreRecord, Value},
@@ -69,7 +70,7 @@ fn group_is_applied_again_on_what_a_dead_writer_left() {
     let stale = Mutex::new(Some(rows.latest().unwrap()));
     rows.write(None, &store_row(8)).unwrap();
     let site = Arc::new(Site::in_memory(Box::new(AfterDeath { rows, stale })));
-    let committer = Committer::start(site.clone(), None).unwrap();
+    let committer = Committer::start(site.clone(), None, Commits::DirectOnly).unwrap();
 
     let client = ClientId { born: Version(7), random: 1 };
     let change = Change {

@@ -1,0 +1,118 @@
+//! A process that stands for stone: where there is one it is content, and when that one leaves or dies it tries to take
+//! its place.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
+
+use crate::{
+    engine::redb::StorageHook,
+    error::{Error, Result},
+    stone::{
+        seat::Errand,
+        server::{Ground, serve},
+    },
+    store::{
+        committer::{Inbox, Router},
+        desk::Desk,
+        site::Site,
+    },
+};
+
+/// W1: what the holder's note says that a stone does with the lock.
+const PURPOSE: &str = "commit for all";
+/// How long who could not be the stone waits until it tries again.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How often who sees neither a stone nor a free lock looks again.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// What a candidate needs of its process.
+#[derive(Clone)]
+pub(crate) struct Means {
+    pub(crate) site: Arc<Site>,
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) router: Arc<Router>,
+    pub(crate) inbox: Inbox,
+    pub(crate) hook: Option<Arc<dyn StorageHook>>,
+    /// Called when a client is gone.
+    pub(crate) on_gone: Arc<dyn Fn() + Send + Sync>,
+}
+
+/// A process that stands for stone, until this is dropped; then it leaves, if it is one.
+pub(crate) struct Candidate {
+    pid: u32,
+    means: Means,
+    stop: Option<Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Candidate {
+    pub(crate) fn start(means: Means) -> Result<Self> {
+        let (stop, stopped) = bounded::<()>(0);
+        let standing = means.clone();
+        let thread = thread::Builder::new()
+            .name("casque-stone".into())
+            .spawn(move || stand(&standing, &stopped))
+            .map_err(|error| Error::unavailable("the stone's thread can't be started").because(error))?;
+        Ok(Self { pid: std::process::id(), means, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        self.stop = None;
+        // A process that was forked has none of its parent's threads.
+        let Some(thread) = self.thread.take().filter(|_| self.pid == std::process::id()) else { return };
+        // The seat may be taken just now; then it is told at once.
+        while !thread.is_finished() {
+            if self.means.router.seat.send(Errand::Leave).is_ok() {
+                break;
+            }
+            crate::clock::sleep(LOOK);
+        }
+        // It panics only where we do wrong, and that was printed.
+        let _ = thread.join();
+    }
+}
+
+fn stand(means: &Means, stopped: &Receiver<()>) {
+    let has_stopped = || !matches!(stopped.try_recv(), Err(crossbeam_channel::TryRecvError::Empty));
+    while !has_stopped() {
+        if let Some(connection) = means.router.connection() {
+            select! {
+                recv(connection.ended()) -> _ => {}
+                recv(stopped) -> _ => return,
+            }
+            continue;
+        }
+        let served = take_the_seat(means, &has_stopped);
+        if let Err(error) = &served {
+            means.site.note_trouble(error);
+        }
+        let pause = if served.is_err() { PAUSE } else { LOOK };
+        if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+    }
+}
+
+/// Serves, if the writer's lock can be had and nobody else does.
+fn take_the_seat(means: &Means, has_stopped: &dyn Fn() -> bool) -> Result<()> {
+    let Means { site, desk, router, inbox, hook, on_gone } = means;
+    let Some(files) = site.files() else { return Ok(()) };
+    let give_up = || has_stopped() || router.connection().is_some();
+    let Some(guard) = files.lock()?.take_unless(PURPOSE, give_up)? else { return Ok(()) };
+    if has_stopped() {
+        return Ok(());
+    }
+    let ground = Ground {
+        site,
+        desk,
+        seat: &router.seat,
+        inbox,
+        commits: router.commits(),
+        hook: hook.clone(),
+        on_gone: on_gone.as_ref(),
+    };
+    serve(&ground, guard)
+}

@@ -1,0 +1,102 @@
+//! C4: the claims of idle workers, which wait at the stone for jobs. Each is a change like any other, decided again when
+//! something came that it may be able to take.
+
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    engine::RowSet,
+    queue::claim::Claim,
+    stone::server::Entry,
+    store::{
+        change::{Applied, Change, Intent, Outcome},
+        keys,
+    },
+};
+
+/// How recently a client must have shown life for its claim to be served.
+pub(super) const LIFE_MAX: Duration = Duration::from_secs(2);
+
+/// The claims that wait, in the order they came.
+#[derive(Default)]
+pub(super) struct Lot {
+    claims: Vec<Entry>,
+}
+
+/// What a change may be parked for: it is one claim and nothing else.
+fn only_claim(change: &Change) -> Option<&Claim> {
+    match change.intents.as_slice() {
+        [Intent::Claim(claim)] if change.guards.is_empty() => Some(claim),
+        _ => None,
+    }
+}
+
+/// Whether a change that was decided so is to wait for jobs instead of being answered.
+pub(super) fn is_to_wait(change: &Change, applied: &Applied) -> bool {
+    let found_nothing = |outcome: &Outcome| match outcome {
+        Outcome::Claimed(claimed) => claimed.jobs.is_empty() && claimed.hijacks.is_empty() && !claimed.suspects_wait,
+        _ => false,
+    };
+    only_claim(change).is_some() && applied.version.is_none() && applied.outcomes.iter().all(found_nothing)
+}
+
+impl Lot {
+    pub(super) fn park(&mut self, parked: Entry) {
+        self.claims.push(parked);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.claims.is_empty()
+    }
+
+    /// When the first of them has waited long enough.
+    pub(super) fn next_end(&self) -> Option<Instant> {
+        self.claims.iter().filter_map(|parked| parked.wait_until).min()
+    }
+
+    /// Takes out those that match, in the order they came.
+    pub(super) fn take(&mut self, matches: impl Fn(&Entry) -> bool) -> Vec<Entry> {
+        self.claims.extract_if(.., |parked| matches(parked)).collect()
+    }
+
+    /// Tries the claims that want of these queues, the latest first, until none of them finds anything. `serve` says
+    /// whether a claim was served.
+    pub(super) fn serve<E>(
+        &mut self,
+        queues: &HashSet<String>,
+        mut serve: impl FnMut(&Entry) -> Result<bool, E>,
+    ) -> Result<Vec<Entry>, E> {
+        let mut served = Vec::new();
+        let mut fruitless: Vec<usize> = Vec::new();
+        let mut index = self.claims.len();
+        while index > 0 {
+            index -= 1;
+            let Some(claim) = only_claim(&self.claims[index].change) else { continue };
+            let wants = claim.queues.iter().any(|queue| queues.contains(queue));
+            // Idle workers are mostly alike: where one of them found nothing the others would not either.
+            let is_like = |other: &usize| {
+                only_claim(&self.claims[*other].change)
+                    .is_some_and(|other| other.queues == claim.queues && other.wanted == claim.wanted)
+            };
+            if !wants || fruitless.iter().any(is_like) {
+                continue;
+            }
+            if serve(&self.claims[index])? {
+                served.push(self.claims.remove(index));
+                fruitless.iter_mut().for_each(|other| *other -= 1);
+            } else {
+                fruitless.push(index);
+            }
+        }
+        Ok(served)
+    }
+}
+
+/// The queues whose jobs a group's rows may have made claimable.
+pub(super) fn queues_with_jobs(rows: &RowSet) -> HashSet<String> {
+    let queues: HashSet<&str> =
+        rows.iter().filter(|(_, value)| value.is_some()).filter_map(|(key, _)| keys::claimable_queue(key)).collect();
+    queues.into_iter().map(str::to_owned).collect()
+}

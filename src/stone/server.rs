@@ -1,0 +1,683 @@
+//! The stone at work: one thread that reads what clients and the threads of its own process ask, decides it as one group,
+//! makes that durable with one sync, and answers. Windows go into the store's file on another thread meanwhile.
+
+mod connections;
+mod flusher;
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+use self::{
+    connections::{Connections, Heard},
+    flusher::Flusher,
+};
+use crate::{
+    clock::monotonic,
+    codec,
+    engine::{RowSet, redb::StorageHook},
+    error::{Error, Result},
+    local::WriterGuard,
+    queue::id::SessionId,
+    stone::{
+        Commits,
+        log::{Half, Log},
+        parked::{Lot, is_to_wait, queues_with_jobs},
+        seat::{Errand, Seat, Serving},
+        socket,
+        window::Window,
+        wire::Refusal,
+    },
+    store::{
+        change::{Applied, Change, ClientId},
+        committer::{GROUP_CHANGES_MAX, Inbox, Section, Step, Work},
+        conflict::Version,
+        desk::{Desk, write_and_know},
+        group::{Decided, Proposal, decide, fail_unwritten},
+        keys,
+        object::{FormatRecord, LogRecord, StoreRecord},
+        paths::Path,
+        recovery::recover_log,
+        session::remove_if_idle,
+        site::Site,
+        ticket::{Pending, Replier},
+        verdict::{Asked, CLIENTS_MAX, HorizonRecord},
+        view::{Layer, for_each, get_record},
+    },
+};
+
+/// L3: how long a window goes on.
+const WINDOW: Duration = Duration::from_millis(20);
+/// After how many bytes of payloads a group is closed; its rows are to fit into the log well.
+const GROUP_BYTES_MAX: usize = 2 << 20;
+/// A window ends early when its rows take so many bytes.
+const WINDOW_BYTES_MAX: usize = 4 << 20;
+/// L5: how often a window that could not be written is tried again.
+const RETRY_EVERY: Duration = Duration::from_millis(200);
+/// How long a lent lock is waited for; then redb's own locks keep the borrower out.
+const LOAN_MAX: Duration = Duration::from_secs(10);
+/// How long the thread sleeps when nothing is to be expected.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// Where an answer goes.
+pub(super) enum Origin {
+    /// To a thread of this process.
+    Own(Replier),
+    /// To a client: its connection, and the change's number there.
+    Client { connection: usize, number: u64 },
+}
+
+/// A change that is to be decided.
+pub(super) struct Entry {
+    pub(super) origin: Origin,
+    pub(super) change: Change,
+    pub(super) asked: Option<Asked>,
+    pub(super) wait_until: Option<Instant>,
+}
+
+/// Who waits for a window to be closed.
+pub(super) enum Closer {
+    Own(Sender<Result<()>>),
+    Client { connection: usize, ask: u64 },
+    Borrower { connection: usize, ask: u64 },
+}
+
+/// What a stone needs of its process.
+pub(crate) struct Ground<'a> {
+    pub(crate) site: &'a Arc<Site>,
+    pub(crate) desk: &'a Arc<Desk>,
+    pub(crate) seat: &'a Seat,
+    pub(crate) inbox: &'a Inbox,
+    pub(crate) commits: Commits,
+    /// Is asked before each operation on the log.
+    pub(crate) hook: Option<Arc<dyn StorageHook>>,
+    /// Called when a client is gone.
+    pub(crate) on_gone: &'a dyn Fn(),
+}
+
+/// Serves until it is told to leave, or can't go on. Under the writer's lock, which is given back at the end.
+///
+/// # Errors
+/// What keeps this process from being the stone; what was answered is in the store's file or in the log.
+pub(crate) fn serve(ground: &Ground<'_>, guard: WriterGuard<'_>) -> Result<()> {
+    let mut stone = Stone::begin(ground, &guard)?;
+    let served = stone.run();
+    let left = stone.leave();
+    drop(guard);
+    served.and(left)
+}
+
+struct Stone<'a> {
+    ground: &'a Ground<'a>,
+    guard: &'a WriterGuard<'a>,
+    errands: Receiver<Errand>,
+    connections: Connections,
+    is_asleep: Arc<AtomicBool>,
+    socket: std::path::PathBuf,
+    window: Window,
+    log: Option<Log>,
+    /// The half of the log that the current window is in.
+    half: Half,
+    format: FormatRecord,
+    flusher: Flusher,
+    /// Why the last window could not be written, and when to try again.
+    trouble: Option<(Error, Instant)>,
+    closers: Vec<(StoreRecord, Closer)>,
+    parked: Lot,
+    clients: BTreeSet<(u64, u64)>,
+    is_leaving: bool,
+}
+
+impl<'a> Stone<'a> {
+    fn begin(ground: &'a Ground<'a>, guard: &'a WriterGuard<'a>) -> Result<Self> {
+        let site = ground.site;
+        let files = site.files().ok_or_else(|| Error::invalid("a store in memory needs no stone"))?;
+        site.verify_store()?;
+        recover_log(site)?;
+        let window = Window::open(site)?;
+        let format: FormatRecord = get_record(&window, keys::FORMAT)?
+            .ok_or_else(|| Error::corrupt("the store does not say which store it is; run `casque check`"))?;
+        let mut clients = BTreeSet::new();
+        for_each(&window, &keys::clients(), |key, _| {
+            clients.extend(keys::client_of(key).map(|client| (client.born.0, client.random)));
+            Ok(())
+        })?;
+        let (sender, errands) = unbounded();
+        let socket = socket::path(files)?;
+        let (connections, waker) = Connections::open(&socket, format.store)?;
+        let is_asleep = Arc::new(AtomicBool::new(false));
+        let flusher = Flusher::start(site, ground.desk, waker.clone(), is_asleep.clone())?;
+        let mut stone = Self {
+            ground,
+            guard,
+            errands,
+            connections,
+            is_asleep: is_asleep.clone(),
+            socket,
+            window,
+            log: None,
+            half: Half::First,
+            format,
+            flusher,
+            trouble: None,
+            closers: Vec::new(),
+            parked: Lot::default(),
+            clients,
+            is_leaving: false,
+        };
+        if ground.commits == Commits::Logged
+            && let Err(error) = stone.begin_log()
+        {
+            // L7: it is slower without one, and loses nothing.
+            site.note_trouble(&error);
+            stone.say_no_log()?;
+        }
+        ground.seat.take(Serving { errands: sender, waker, is_asleep });
+        Ok(stone)
+    }
+
+    /// L1: a fresh log, and only when it is on the disk the word in the store that it is in use.
+    fn begin_log(&mut self) -> Result<()> {
+        let site = self.ground.site;
+        let Some(files) = site.files() else { return Ok(()) };
+        let mut log = Log::create(&files.folder.log(), self.format.store, self.ground.hook.clone())?;
+        let version = self.window.store.version;
+        let in_use = codec::encode(&LogRecord::InUse { log: log.id().0 })?;
+        let rows = RowSet::from([(keys::LOG.to_vec(), Some(in_use))]);
+        write_and_know(site, &self.window.basis, &rows, (version, version))?;
+        log.begin(self.half, version);
+        self.log = Some(log);
+        self.window.thaw(site)
+    }
+
+    fn run(&mut self) -> Result<()> {
+        loop {
+            self.listen()?;
+            let (group, errands) = self.gather()?;
+            if !group.is_empty() {
+                self.commit(group)?;
+            }
+            for errand in errands {
+                self.attend(errand)?;
+            }
+            self.tend()?;
+            self.connections.flush();
+            if self.is_leaving {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sleeps until there is something to do, and takes note of who has something to say.
+    fn listen(&mut self) -> Result<()> {
+        let now = monotonic();
+        let next = [
+            self.window.begun.filter(|_| !self.window.is_flushing()).map(|begun| begun + WINDOW),
+            self.parked.next_end(),
+            self.trouble.as_ref().map(|(_, at)| *at),
+        ];
+        let sleep = next.into_iter().flatten().map(|at| at.saturating_duration_since(now)).min();
+        let mut sleep = sleep.unwrap_or(SLEEP_MAX).min(SLEEP_MAX);
+        if self.connections.has_unread() {
+            sleep = Duration::ZERO;
+        }
+        self.is_asleep.store(true, Ordering::SeqCst);
+        if !self.errands.is_empty() || self.flusher.has_news() {
+            sleep = Duration::ZERO;
+        }
+        let heard = self.connections.poll(sleep);
+        self.is_asleep.store(false, Ordering::SeqCst);
+        heard
+    }
+
+    /// What came in, up to a group; what is no change is attended to after it.
+    fn gather(&mut self) -> Result<(Vec<Entry>, Vec<Request>)> {
+        let mut group = Vec::new();
+        let mut others = Vec::new();
+        let mut bytes = 0;
+        while group.len() < GROUP_CHANGES_MAX && bytes < GROUP_BYTES_MAX {
+            let Ok(errand) = self.errands.try_recv() else { break };
+            match errand {
+                Errand::Change(pending) => {
+                    if pending.replier.seal() {
+                        bytes += pending.change.payload_bytes();
+                        group.push(Entry {
+                            origin: Origin::Own(pending.replier),
+                            asked: pending.resent.then_some(Asked { awaited: u64::MAX, parked: None, resent: true }),
+                            change: pending.change,
+                            wait_until: pending.wait_until,
+                        });
+                    }
+                }
+                Errand::CloseWindow(answer) => others.push(Request::Close(Closer::Own(answer))),
+                Errand::Section(section) => others.push(Request::Section(section)),
+                Errand::Leave => self.is_leaving = true,
+            }
+        }
+        while group.len() < GROUP_CHANGES_MAX && bytes < GROUP_BYTES_MAX {
+            let Some(heard) = self.connections.next_request() else { break };
+            match heard {
+                Heard::Change(entry) => {
+                    bytes += entry.change.payload_bytes();
+                    group.push(*entry);
+                }
+                Heard::Close { connection, ask } => others.push(Request::Close(Closer::Client { connection, ask })),
+                Heard::Borrow { connection, ask } => others.push(Request::Close(Closer::Borrower { connection, ask })),
+                Heard::Bury { session } => others.push(Request::Bury(session)),
+                Heard::Left { client } => self.forget(client),
+                Heard::Gone { connection } => {
+                    self.parked.take(|parked| parked.origin.is_of(connection));
+                    (self.ground.on_gone)();
+                }
+            }
+        }
+        Ok((group, others))
+    }
+
+    fn attend(&mut self, request: Request) -> Result<()> {
+        match request {
+            Request::Close(closer) => {
+                if let Some((error, _)) = &self.trouble {
+                    let error = error.for_each_caller();
+                    self.tell_closer(closer, Err(error));
+                } else if self.window.has_rows() || self.window.is_flushing() {
+                    self.closers.push((self.window.store, closer));
+                } else {
+                    return self.closed(closer);
+                }
+                self.end_window_if_free()
+            }
+            Request::Section(section) => {
+                if let Err(error) = self.close_now() {
+                    section(Err(error));
+                    return Ok(());
+                }
+                section(Ok(self.ground.site));
+                self.reopen()
+            }
+            Request::Bury(session) => {
+                if let Err(error) = remove_if_idle(self.ground.site, &self.window, session) {
+                    self.ground.site.note_trouble(&error);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// What time has brought: a window's end, a flush that is done, a claim that has waited long enough.
+    fn tend(&mut self) -> Result<()> {
+        while let Some(flushed) = self.flusher.news() {
+            self.flushed(flushed)?;
+        }
+        let now = monotonic();
+        if let Some((_, at)) = &self.trouble
+            && now >= *at
+            && let Some(frozen) = self.window.frozen()
+        {
+            self.trouble = self.trouble.take().map(|(error, _)| (error, now + RETRY_EVERY));
+            self.flusher.flush(frozen, true);
+        }
+        let is_over = self.window.begun.is_some_and(|begun| now.duration_since(begun) >= WINDOW)
+            || self.window.bytes() >= WINDOW_BYTES_MAX;
+        if is_over {
+            self.end_window_if_free()?;
+        }
+        for parked in self.parked.take(|parked| parked.wait_until.is_none_or(|until| now >= until)) {
+            // Decided a last time: nothing that it could take has come, or it would have been served.
+            let verdict = self.decide(std::slice::from_ref(&parked)).map(|mut decided| decided.verdicts.remove(0));
+            let answer = match verdict {
+                Ok(Ok(applied)) if applied.version.is_none() => Ok(applied),
+                // It can be served after all, by a clock that has reached something: as a change that has just come.
+                Ok(Ok(_)) => {
+                    self.commit(vec![Entry { wait_until: None, ..parked }])?;
+                    continue;
+                }
+                Ok(Err(error)) | Err(error) => Err(error),
+            };
+            self.answer(parked.origin, answer);
+        }
+        Ok(())
+    }
+
+    fn decide(&self, entries: &[Entry]) -> Result<Decided> {
+        decide(self.ground.site, &proposals(entries), &self.window, self.window.store)
+    }
+
+    /// Decides a group, makes it durable, and answers.
+    fn commit(&mut self, entries: Vec<Entry>) -> Result<()> {
+        if let Some((error, _)) = &self.trouble {
+            let error = error.for_each_caller();
+            for entry in entries {
+                self.answer(entry.origin, Err(error.for_each_caller()));
+            }
+            return Ok(());
+        }
+        self.ground.desk.step(Step::Locked);
+        self.guard.check_place()?;
+        self.ground.site.verify_store()?;
+        let before = self.window.store;
+        let (mut verdicts, rows, after, served) = match self.decide_with_parked(&entries) {
+            Ok(decided) => decided,
+            Err(error) => {
+                for entry in entries {
+                    self.answer(entry.origin, Err(error.for_each_caller()));
+                }
+                return Ok(());
+            }
+        };
+        self.ground.desk.step(Step::Applied);
+        let mut served = served;
+        if !rows.is_empty()
+            && let Err(failure) = self.make_durable(rows, before, after)
+        {
+            fail_unwritten(&mut verdicts, &failure);
+            for (_, answer) in &mut served {
+                *answer = Err(failure.for_each_caller());
+            }
+        }
+        self.ground.desk.step(Step::Written);
+        let now = monotonic();
+        for (entry, verdict) in entries.into_iter().zip(verdicts) {
+            let Entry { origin, change, asked, wait_until } = entry;
+            match (&verdict, wait_until) {
+                (Ok(applied), Some(until)) if now < until && is_to_wait(&change, applied) => {
+                    self.parked.park(Entry { origin, change, asked, wait_until: Some(until) });
+                }
+                _ => self.answer(origin, verdict),
+            }
+        }
+        for (parked, answer) in served {
+            self.answer(parked.origin, answer);
+        }
+        Ok(())
+    }
+
+    /// Decides a group and, in the same commit, the parked claims that it satisfies (C4).
+    #[allow(clippy::type_complexity, reason = "used once, just above")]
+    fn decide_with_parked(
+        &mut self,
+        entries: &[Entry],
+    ) -> Result<(Vec<Result<Applied>>, RowSet, StoreRecord, Vec<(Entry, Result<Applied>)>)> {
+        let Decided { verdicts, mut rows, mut after } = self.decide(entries)?;
+        let mut served = Vec::new();
+        if !self.parked.is_empty() && !rows.is_empty() {
+            let queues = queues_with_jobs(&rows);
+            if !queues.is_empty() {
+                let (site, window, connections) = (self.ground.site, &self.window, &self.connections);
+                let mut answers = Vec::new();
+                let now = monotonic();
+                let taken = self.parked.serve(&queues, |parked| {
+                    if !connections.shows_life(&parked.origin, now) {
+                        return Ok::<_, Error>(false);
+                    }
+                    let decided =
+                        decide(site, &proposals(std::slice::from_ref(parked)), &Layer::new(window, &rows), after)?;
+                    let is_served = !decided.rows.is_empty();
+                    if is_served {
+                        rows.extend(decided.rows);
+                        after = decided.after;
+                        answers.extend(decided.verdicts);
+                    }
+                    Ok(is_served)
+                })?;
+                served = taken.into_iter().zip(answers).collect();
+            }
+        }
+        self.admit_clients(entries, &mut rows)?;
+        Ok((verdicts, rows, after, served))
+    }
+
+    /// A2: keeps the answers of the newest clients only.
+    fn admit_clients(&mut self, entries: &[Entry], rows: &mut RowSet) -> Result<()> {
+        for entry in entries.iter().filter(|entry| matches!(entry.origin, Origin::Client { .. })) {
+            let client = entry.change.id.client;
+            if rows.contains_key(&keys::client(client)) {
+                self.clients.insert((client.born.0, client.random));
+            }
+        }
+        while self.clients.len() > CLIENTS_MAX {
+            let Some((born, random)) = self.clients.pop_first() else { break };
+            let born = Version(born);
+            rows.insert(keys::client(ClientId { born, random }), None);
+            let horizon = HorizonRecord { born: Version(born.0 + 1) };
+            rows.insert(keys::CLIENT_HORIZON.to_vec(), Some(codec::encode(&horizon)?));
+        }
+        Ok(())
+    }
+
+    /// Forgets a client that has left. Its row may go with whatever is written next: one that stays harms nobody.
+    fn forget(&mut self, client: ClientId) {
+        if self.clients.remove(&(client.born.0, client.random)) {
+            self.window.put(keys::client(client), None);
+        }
+    }
+
+    /// Makes a group's rows durable, by the log or in the store's file.
+    fn make_durable(&mut self, rows: RowSet, before: StoreRecord, after: StoreRecord) -> Result<()> {
+        let own = after.version.0 - before.version.0;
+        let Some(log) = &mut self.log else {
+            self.write_through(&rows, before, after)?;
+            self.ground.desk.paths.add(Path::OwnStone, own);
+            return Ok(());
+        };
+        if !log.fits(Log::record_bytes(&rows)) {
+            self.turn_over()?;
+        }
+        let Some(log) = self.log.as_mut().filter(|log| log.fits(Log::record_bytes(&rows))) else {
+            // Larger than half of the log: the store's file takes it.
+            self.window.absorb(rows, after, monotonic());
+            return self.close_now();
+        };
+        let appended = log.append(before.version, after.version, &rows);
+        self.ground.desk.step(Step::Appended);
+        let logged = appended.and_then(|()| log.sync());
+        self.window.absorb(rows, after, monotonic());
+        self.ground.desk.paths.add(Path::OwnStone, own);
+        match logged {
+            Ok(()) => Ok(()),
+            Err(error) => self.abandon_log(&error),
+        }
+    }
+
+    /// L4: a log that failed is never appended to again. What is in the window goes into the store's file before any
+    /// further answer, and then there is a new log, or none.
+    fn abandon_log(&mut self, error: &Error) -> Result<()> {
+        self.ground.site.note_trouble(error);
+        self.log = None;
+        self.close_now()?;
+        if let Err(error) = self.begin_log() {
+            self.ground.site.note_trouble(&error);
+            self.log = None;
+            self.say_no_log()?;
+        }
+        Ok(())
+    }
+
+    fn say_no_log(&mut self) -> Result<()> {
+        let version = self.window.store.version;
+        let none = codec::encode(&LogRecord::None)?;
+        let rows = RowSet::from([(keys::LOG.to_vec(), Some(none))]);
+        write_and_know(self.ground.site, &self.window.basis, &rows, (version, version))?;
+        self.window.thaw(self.ground.site)
+    }
+
+    /// Without a log: the group goes into the store's file at once.
+    fn write_through(&mut self, rows: &RowSet, before: StoreRecord, after: StoreRecord) -> Result<()> {
+        let site = self.ground.site;
+        write_and_know(site, &self.window.basis, rows, (before.version, after.version))?;
+        site.bump_wakes();
+        self.window.follow(site, after)
+    }
+
+    /// Ends the window, unless the one before is still on its way: then this one goes on until it is.
+    fn end_window_if_free(&mut self) -> Result<()> {
+        if self.window.is_flushing() || !self.window.has_rows() {
+            return Ok(());
+        }
+        let frozen = self.window.freeze();
+        if let Some(log) = &mut self.log {
+            // L3: the other half held the window before, and that is in the store's file.
+            self.half = self.half.other();
+            log.begin(self.half, frozen.after.version);
+        }
+        self.flusher.flush(frozen, false);
+        Ok(())
+    }
+
+    /// Ends the window though the one before may be on its way, which is waited for.
+    fn turn_over(&mut self) -> Result<()> {
+        self.wait_for_flush()?;
+        self.end_window_if_free()
+    }
+
+    fn wait_for_flush(&mut self) -> Result<()> {
+        while self.window.is_flushing() {
+            let flushed = self.flusher.wait();
+            self.flushed(flushed)?;
+            if let Some((error, _)) = &self.trouble {
+                return Err(error.for_each_caller());
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings all there is into the store's file.
+    fn close_now(&mut self) -> Result<()> {
+        if let Some((error, _)) = &self.trouble {
+            return Err(error.for_each_caller());
+        }
+        self.wait_for_flush()?;
+        self.end_window_if_free()?;
+        self.wait_for_flush()
+    }
+
+    /// After somebody else may have written.
+    fn reopen(&mut self) -> Result<()> {
+        self.window = Window::open(self.ground.site)?;
+        if let Some(log) = &mut self.log {
+            self.half = self.half.other();
+            log.begin(self.half, self.window.store.version);
+        }
+        Ok(())
+    }
+
+    fn flushed(&mut self, flushed: Result<()>) -> Result<()> {
+        match flushed {
+            Ok(()) => {
+                self.trouble = None;
+                self.window.thaw(self.ground.site)?;
+                self.ground.site.bump_wakes();
+                let version = self.window.version_in_file();
+                let (done, waiting): (Vec<_>, Vec<_>) =
+                    std::mem::take(&mut self.closers).into_iter().partition(|(needed, _)| needed.version <= version);
+                self.closers = waiting;
+                for (_, closer) in done {
+                    self.closed(closer)?;
+                }
+                if !self.closers.is_empty() {
+                    self.end_window_if_free()?;
+                }
+            }
+            Err(error) => {
+                // L5: what was answered stands in the log; nothing new is taken until it is in the store's file.
+                let error = Error::unavailable(format!(
+                    "the store's file can't be written, and what was answered waits for it in the log: {}",
+                    error.full_message()
+                ));
+                for (_, closer) in std::mem::take(&mut self.closers) {
+                    self.tell_closer(closer, Err(error.for_each_caller()));
+                }
+                self.trouble = Some((error, monotonic() + RETRY_EVERY));
+            }
+        }
+        Ok(())
+    }
+
+    fn closed(&mut self, closer: Closer) -> Result<()> {
+        let Closer::Borrower { connection, ask } = closer else {
+            self.tell_closer(closer, Ok(()));
+            return Ok(());
+        };
+        // Nothing that came in between may be in memory only.
+        if let Err(error) = self.close_now() {
+            self.tell_closer(closer, Err(error));
+            return Ok(());
+        }
+        self.tell_closer(Closer::Borrower { connection, ask }, Ok(()));
+        self.connections.flush();
+        self.connections.wait_for_return(connection, LOAN_MAX)?;
+        self.reopen()
+    }
+
+    fn tell_closer(&mut self, closer: Closer, answer: Result<()>) {
+        match closer {
+            Closer::Own(sender) => {
+                // Whoever has stopped waiting was told so by its own time limit.
+                let _ = sender.send(answer);
+            }
+            Closer::Client { connection, ask } | Closer::Borrower { connection, ask } => {
+                self.connections.answer_ask(connection, ask, answer.map_err(Refusal::from));
+            }
+        }
+    }
+
+    fn answer(&mut self, origin: Origin, answer: Result<Applied>) {
+        match origin {
+            Origin::Own(replier) => replier.answer(answer),
+            Origin::Client { connection, number } => {
+                self.connections.answer(connection, number, answer.map_err(Refusal::from));
+            }
+        }
+    }
+
+    /// W6: stop reading, close connections, close the window, mark the log unused, unlink the socket. The lock is freed
+    /// by the caller.
+    fn leave(mut self) -> Result<()> {
+        self.connections.close();
+        self.ground.seat.vacate();
+        let closed = self.close_now().and_then(|()| match self.log.take() {
+            Some(_) => self.say_no_log(),
+            None => Ok(()),
+        });
+        socket::unlink(&self.socket);
+        for parked in self.parked.take(|_| true) {
+            if let Entry { origin: Origin::Own(replier), change, wait_until, .. } = parked {
+                // Not decided: whoever commits next does.
+                self.ground.inbox.put(Box::new(Pending { change, replier, wait_until, resent: false }));
+            }
+        }
+        while let Ok(errand) = self.errands.try_recv() {
+            match errand {
+                Errand::Change(pending) => self.ground.inbox.put(pending),
+                Errand::Section(work) => self.ground.inbox.put_work(Work::Section { purpose: "work", work }),
+                // Whoever waits sees its sender go, and asks again.
+                Errand::CloseWindow(_) | Errand::Leave => {}
+            }
+        }
+        closed
+    }
+}
+
+/// What is attended to after a group.
+enum Request {
+    Close(Closer),
+    Section(Section),
+    Bury(SessionId),
+}
+
+impl Origin {
+    fn is_of(&self, other: usize) -> bool {
+        matches!(self, Self::Client { connection, .. } if *connection == other)
+    }
+}
+
+fn proposals(entries: &[Entry]) -> Vec<Proposal<'_>> {
+    entries.iter().map(|entry| Proposal { change: &entry.change, asked: entry.asked }).collect()
+}

@@ -1,0 +1,398 @@
+//! The stone's ends of its clients' connections: what they said, and what is to be said to them.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io::{self, Read as _, Write as _},
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use mio::{
+    Events, Interest, Poll, Token, Waker,
+    net::{UnixListener, UnixStream},
+};
+
+use crate::{
+    clock::{deadline_after, monotonic},
+    error::{Error, Result},
+    queue::id::SessionId,
+    stone::{
+        parked::LIFE_MAX,
+        server::{Entry, Origin},
+        socket,
+        wire::{FRAME_BYTES_MAX, Hello, PROTOCOL, Refusal, Reply, Request, Welcome, put_frame, take_frame},
+    },
+    store::change::{Applied, ClientId},
+};
+
+const LISTENER: Token = Token(0);
+const WAKER: Token = Token(1);
+const FIRST: usize = 2;
+
+/// How much is read from one connection before the next has its turn.
+const READ_BYTES_MAX: usize = 256 << 10;
+/// How much may wait for a client that does not read its answers, before it is given up.
+const UNSENT_BYTES_MAX: usize = 64 << 20;
+/// How many clients there may be.
+const CONNECTIONS_MAX: usize = 4_096;
+
+/// What a client said.
+pub(super) enum Heard {
+    Change(Box<Entry>),
+    Close { connection: usize, ask: u64 },
+    Borrow { connection: usize, ask: u64 },
+    Bury { session: SessionId },
+    Left { client: ClientId },
+    Gone { connection: usize },
+}
+
+pub(super) struct Connections {
+    poll: Poll,
+    events: Events,
+    listener: UnixListener,
+    store: [u8; 16],
+    open: BTreeMap<usize, Connection>,
+    next: usize,
+    /// Those that may have something to read, in the order that was noticed.
+    unread: VecDeque<usize>,
+    /// Those that have something to send.
+    unsent: Vec<usize>,
+    heard: VecDeque<Heard>,
+    chunk: Vec<u8>,
+}
+
+struct Connection {
+    stream: UnixStream,
+    client: Option<ClientId>,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    sent: usize,
+    is_unread: bool,
+    is_unsent: bool,
+    /// When it last said something.
+    life: Instant,
+    has_returned: bool,
+}
+
+impl Connections {
+    pub(super) fn open(path: &Path, store: [u8; 16]) -> Result<(Self, Arc<Waker>)> {
+        let cannot = |error: io::Error| Error::unavailable("the stone's socket can't be served").because(error);
+        let mut listener = socket::bind(path)?;
+        let poll = Poll::new().map_err(cannot)?;
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE).map_err(cannot)?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(cannot)?);
+        let connections = Self {
+            poll,
+            events: Events::with_capacity(256),
+            listener,
+            store,
+            open: BTreeMap::new(),
+            next: FIRST,
+            unread: VecDeque::new(),
+            unsent: Vec::new(),
+            heard: VecDeque::new(),
+            chunk: vec![0; 64 << 10],
+        };
+        Ok((connections, waker))
+    }
+
+    pub(super) fn has_unread(&self) -> bool {
+        !self.unread.is_empty() || !self.heard.is_empty()
+    }
+
+    /// Waits for something to happen, at most so long.
+    pub(super) fn poll(&mut self, patience: Duration) -> Result<()> {
+        match self.poll.poll(&mut self.events, Some(patience)) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Err(error) => return Err(Error::unavailable("the stone can't wait for its clients").because(error)),
+        }
+        let mut is_somebody_new = false;
+        for event in &self.events {
+            match event.token() {
+                LISTENER => is_somebody_new = true,
+                WAKER => {}
+                Token(number) => {
+                    if let Some(connection) = self.open.get_mut(&number) {
+                        if event.is_writable() && connection.sent < connection.output.len() && !connection.is_unsent {
+                            connection.is_unsent = true;
+                            self.unsent.push(number);
+                        }
+                        if !connection.is_unread {
+                            connection.is_unread = true;
+                            self.unread.push_back(number);
+                        }
+                    }
+                }
+            }
+        }
+        if is_somebody_new {
+            self.accept();
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        while let Ok((mut stream, _)) = self.listener.accept() {
+            let number = self.next;
+            self.next += 1;
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            if self.open.len() >= CONNECTIONS_MAX
+                || self.poll.registry().register(&mut stream, Token(number), interest).is_err()
+            {
+                continue; // closed as it is dropped
+            }
+            let connection = Connection {
+                stream,
+                client: None,
+                input: Vec::new(),
+                output: Vec::new(),
+                sent: 0,
+                is_unread: true,
+                is_unsent: false,
+                life: monotonic(),
+                has_returned: false,
+            };
+            self.open.insert(number, connection);
+            self.unread.push_back(number);
+        }
+    }
+
+    /// The next thing that a client said.
+    pub(super) fn next_request(&mut self) -> Option<Heard> {
+        loop {
+            if let Some(heard) = self.heard.pop_front() {
+                return Some(heard);
+            }
+            let number = self.unread.pop_front()?;
+            self.read(number);
+        }
+    }
+
+    fn read(&mut self, number: usize) {
+        let Some(connection) = self.open.get_mut(&number) else { return };
+        connection.is_unread = false;
+        let mut is_over = false;
+        let mut read = 0;
+        loop {
+            if read >= READ_BYTES_MAX {
+                // Others first; what is left is told by no further event.
+                connection.is_unread = true;
+                self.unread.push_back(number);
+                break;
+            }
+            match connection.stream.read(&mut self.chunk) {
+                Ok(0) => {
+                    is_over = true;
+                    break;
+                }
+                Ok(count) => {
+                    read += count;
+                    connection.input.extend_from_slice(&self.chunk[..count]);
+                    // A short read has emptied the socket: what comes later is an event of its own.
+                    if count < self.chunk.len() {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    is_over = true;
+                    break;
+                }
+            }
+        }
+        if read > 0 {
+            connection.life = monotonic();
+        }
+        let is_sound = self.parse(number);
+        if is_over || !is_sound {
+            self.end(number);
+        }
+    }
+
+    /// Takes the whole frames out of what was read; whether they are such.
+    fn parse(&mut self, number: usize) -> bool {
+        let Some(connection) = self.open.get_mut(&number) else { return true };
+        let mut used = 0;
+        let mut is_sound = true;
+        while is_sound {
+            let rest = &connection.input[used..];
+            let Some(client) = connection.client else {
+                match take_frame::<Hello>(rest) {
+                    Ok(Some((hello, length))) => {
+                        used += length;
+                        is_sound = greet(connection, &hello, self.store);
+                        if !connection.is_unsent {
+                            connection.is_unsent = true;
+                            self.unsent.push(number);
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(_) => is_sound = false,
+                }
+                continue;
+            };
+            match take_frame::<Request>(rest) {
+                Ok(Some((request, length))) => {
+                    used += length;
+                    let heard = match request {
+                        Request::Change { asked, wait_ms, change } => {
+                            if change.id.client != client {
+                                is_sound = false;
+                                continue;
+                            }
+                            let wait = Duration::from_millis(wait_ms);
+                            Heard::Change(Box::new(Entry {
+                                origin: Origin::Client { connection: number, number: change.id.number },
+                                change,
+                                asked: Some(asked),
+                                wait_until: (!wait.is_zero()).then(|| deadline_after(wait)),
+                            }))
+                        }
+                        Request::CloseWindow { ask } => Heard::Close { connection: number, ask },
+                        Request::Borrow { ask } => Heard::Borrow { connection: number, ask },
+                        Request::Bury { session } => Heard::Bury { session },
+                        Request::Leave => Heard::Left { client },
+                        Request::Alive => continue,
+                        Request::GiveBack => {
+                            connection.has_returned = true;
+                            continue;
+                        }
+                    };
+                    self.heard.push_back(heard);
+                }
+                Ok(None) => break,
+                Err(_) => is_sound = false,
+            }
+        }
+        connection.input.drain(..used);
+        if connection.input.len() > FRAME_BYTES_MAX + READ_BYTES_MAX {
+            is_sound = false;
+        }
+        // What a large frame took is given back.
+        if connection.input.is_empty() && connection.input.capacity() > READ_BYTES_MAX {
+            connection.input = Vec::new();
+        }
+        is_sound
+    }
+
+    fn end(&mut self, number: usize) {
+        if let Some(mut connection) = self.open.remove(&number) {
+            self.send(&mut connection);
+            let _ = self.poll.registry().deregister(&mut connection.stream);
+            self.heard.push_back(Heard::Gone { connection: number });
+        }
+    }
+
+    /// C4: whether a claim may be served: its client has said something just now, or is this process.
+    pub(super) fn shows_life(&self, origin: &Origin, now: Instant) -> bool {
+        match origin {
+            Origin::Own(_) => true,
+            Origin::Client { connection, .. } => self
+                .open
+                .get(connection)
+                .is_some_and(|connection| now.saturating_duration_since(connection.life) < LIFE_MAX),
+        }
+    }
+
+    pub(super) fn answer(&mut self, connection: usize, number: u64, answer: Result<Applied, Refusal>) {
+        self.say(connection, &Reply::Change { number, answer });
+    }
+
+    pub(super) fn answer_ask(&mut self, connection: usize, ask: u64, answer: Result<(), Refusal>) {
+        self.say(connection, &Reply::Asked { ask, answer });
+    }
+
+    fn say(&mut self, number: usize, reply: &Reply) {
+        // Who is gone asks whoever commits next.
+        let Some(connection) = self.open.get_mut(&number) else { return };
+        if put_frame(&mut connection.output, reply).is_err() {
+            // An answer that is too large for a frame: the client asks again, and is told so by the same end.
+            let error = Error::invalid("the answer is too large for one message; ask for less at once");
+            if let Reply::Change { number, .. } = reply {
+                let _ = put_frame(
+                    &mut connection.output,
+                    &Reply::Change { number: *number, answer: Err(Refusal::from(error)) },
+                );
+            }
+        }
+        if !connection.is_unsent {
+            connection.is_unsent = true;
+            self.unsent.push(number);
+        }
+    }
+
+    /// Sends what was said.
+    pub(super) fn flush(&mut self) {
+        for number in std::mem::take(&mut self.unsent) {
+            let Some(mut connection) = self.open.remove(&number) else { continue };
+            connection.is_unsent = false;
+            let is_well = self.send(&mut connection);
+            self.open.insert(number, connection);
+            if !is_well {
+                self.end(number);
+            }
+        }
+    }
+
+    fn send(&self, connection: &mut Connection) -> bool {
+        while connection.sent < connection.output.len() {
+            match connection.stream.write(&connection.output[connection.sent..]) {
+                Ok(0) => return false,
+                Ok(count) => connection.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return connection.output.len() - connection.sent <= UNSENT_BYTES_MAX;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        connection.output.clear();
+        connection.sent = 0;
+        if connection.output.capacity() > READ_BYTES_MAX {
+            connection.output = Vec::new();
+        }
+        true
+    }
+
+    /// Waits until a client that has borrowed the lock gives it back, or is gone, at most so long; what others say
+    /// meanwhile waits.
+    pub(super) fn wait_for_return(&mut self, borrower: usize, patience: Duration) -> Result<()> {
+        let deadline = deadline_after(patience);
+        loop {
+            self.read(borrower);
+            let Some(connection) = self.open.get_mut(&borrower) else { return Ok(()) };
+            if std::mem::take(&mut connection.has_returned) {
+                return Ok(());
+            }
+            let now = monotonic();
+            if now >= deadline {
+                self.end(borrower);
+                return Ok(());
+            }
+            self.poll(deadline - now)?;
+        }
+    }
+
+    /// Stops reading, and closes all connections (A3: what comes now is dropped).
+    pub(super) fn close(&mut self) {
+        self.heard.clear();
+        for number in self.open.keys().copied().collect::<Vec<_>>() {
+            self.end(number);
+        }
+        self.heard.clear();
+    }
+}
+
+fn greet(connection: &mut Connection, hello: &Hello, store: [u8; 16]) -> bool {
+    let is_welcome = hello.protocol == PROTOCOL && hello.store == store;
+    let welcome = if is_welcome {
+        connection.client = Some(hello.client);
+        Welcome::Come { pid: std::process::id() }
+    } else {
+        Welcome::No { protocol: PROTOCOL, store }
+    };
+    put_frame(&mut connection.output, &welcome).is_ok() && is_welcome
+}

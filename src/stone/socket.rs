@@ -1,0 +1,85 @@
+//! Where the stone's socket is, and getting to both ends of it.
+
+use std::{
+    ffi::OsStr,
+    fs, io,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
+        net::UnixStream,
+    },
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    error::{Error, Result},
+    store::site::Files,
+};
+
+/// The longest path that an address of a local socket can hold everywhere: 104 bytes, the last one a zero.
+const PATH_BYTES_MAX: usize = 103;
+
+/// The socket's path: in the folder beside the store or, where that is too long, in the user's runtime folder, named by
+/// the store's device and inode.
+pub(super) fn path(files: &Files) -> Result<PathBuf> {
+    let beside = files.folder.socket();
+    if beside.as_os_str().as_bytes().len() <= PATH_BYTES_MAX {
+        return Ok(beside);
+    }
+    let store = fs::metadata(&files.store)
+        .map_err(|error| Error::unavailable(format!("look at {}", files.store.display())).because(error))?;
+    Ok(runtime_folder(store.uid()).join(format!("{}-{}.sock", store.dev(), store.ino())))
+}
+
+/// `/run/user/<uid>/casque`, or where there is no such place a folder for temporary files; of the store's owner, as the
+/// socket is.
+fn runtime_folder(owner: u32) -> PathBuf {
+    let of_user = PathBuf::from(format!("/run/user/{owner}"));
+    if of_user.is_dir() { of_user.join("casque") } else { Path::new("/tmp").join(format!("casque-{owner}")) }
+}
+
+/// Connects to the stone; nothing where nobody answers.
+pub(super) fn connect(path: &Path) -> Option<UnixStream> {
+    UnixStream::connect(path).ok()
+}
+
+/// Binds the socket anew, for its owner only. Under the writer's lock: what is there is a dead stone's.
+pub(super) fn bind(path: &Path) -> Result<mio::net::UnixListener> {
+    let refused = |cause: io::Error| {
+        Error::unavailable(format!("bind the socket \"{}\"; check that folder", path.display())).because(cause)
+    };
+    if let Some(folder) = path.parent()
+        && folder.extension() != Some(OsStr::new("d"))
+    {
+        make_private(folder).map_err(refused)?;
+    }
+    unlink(path);
+    let listener = mio::net::UnixListener::bind(path).map_err(refused)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(refused)?;
+    Ok(listener)
+}
+
+/// Removes the socket. Under the writer's lock.
+pub(super) fn unlink(path: &Path) {
+    // One that is not there needs no removing; one that can't be removed refuses connections, as it should.
+    let _ = fs::remove_file(path);
+}
+
+/// A folder for temporary files is everybody's: ours must be nobody else's.
+fn make_private(folder: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => return made,
+    }
+    let found = fs::symlink_metadata(folder)?;
+    let is_private = found.is_dir() && found.mode() & 0o077 == 0;
+    let is_ours = folder.parent().and_then(|parent| fs::metadata(parent).ok()).is_some_and(|parent| {
+        // Root may make folders for others; else the folder's owner is who makes sockets in it.
+        found.uid() == parent.uid() || fs::metadata("/proc/self").is_ok_and(|own| own.uid() == found.uid())
+    });
+    if is_private && is_ours {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("\"{}\" is not a folder of this user alone", folder.display())))
+    }
+}
