@@ -163,12 +163,16 @@ impl Committer {
         let deadline = deadline_after(patience);
         loop {
             let (answer, receiver) = bounded(1);
-            let by = if self.router.seat.send(Errand::CloseWindow(answer.clone())).is_ok() {
-                By::OwnStone
-            } else if self.router.connection().is_some_and(|connection| connection.close_window(answer)) {
-                By::Stone
-            } else {
-                return Ok(By::Itself);
+            // The one sender goes with the question: who waits sees it go where the stone leaves.
+            let by = match self.router.seat.send(Errand::CloseWindow(answer)) {
+                Ok(()) => By::OwnStone,
+                Err(Errand::CloseWindow(answer)) => match self.router.connection() {
+                    Some(connection) if connection.close_window(answer) => By::Stone,
+                    // It broke just now; another stone may have come.
+                    Some(_) => continue,
+                    None => return Ok(By::Itself),
+                },
+                Err(_) => return Ok(By::Itself),
             };
             match receiver.recv_deadline(deadline) {
                 Ok(closed) => return closed.map(|()| by),
