@@ -44,6 +44,7 @@ mod random;
 mod codec;
 mod engine;
 mod local;
+mod stone;
 
 mod queue;
 mod store;

@@ -27,6 +27,8 @@ const DIRECTIONS: &[(&str, May)] = &[
     ("engine", May::Name(&["error", "clock"])),
     // Locks and files beside a store: no rows and no rules.
     ("local", May::Name(&["error", "clock", "random", "queue::id"])),
+    // Commits for all: rows and versions, no jobs.
+    ("stone", May::Name(&["error", "clock", "random", "codec", "engine", "local", "store"])),
     // The queue's rules live in the store's changes and the store serves the queue, so these know each other.
     ("queue", May::NameLibrary),
     ("store", May::NameLibrary),

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 const UNFINISHED: &str = ".new";
 
 /// The error for a file operation that the system refused, with what to do about it.
-pub(super) fn refused(action: &str, path: &Path, cause: io::Error) -> Error {
+pub(crate) fn refused(action: &str, path: &Path, cause: io::Error) -> Error {
     let remedy = match cause.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             "run as the owner of the store, or give this user write access to it"
@@ -26,7 +26,7 @@ pub(super) fn refused(action: &str, path: &Path, cause: io::Error) -> Error {
 }
 
 /// Opens a file for reading and writing, making it, empty and for the owner only, where it is missing.
-pub(super) fn open_or_create(path: &Path) -> Result<File> {
+pub(crate) fn open_or_create(path: &Path) -> Result<File> {
     if std::fs::symlink_metadata(path).is_ok_and(|named| named.is_symlink()) {
         let path = path.display();
         return Err(Error::unavailable(format!(
@@ -61,7 +61,7 @@ fn give_to_owner(file: &File, path: &Path) {
 fn give_to_owner(_: &File, _: &Path) {}
 
 /// Opens a plain file for reading; `None` where there is none, or something else than a plain file.
-pub(super) fn open_existing(path: &Path) -> Result<Option<File>> {
+pub(crate) fn open_existing(path: &Path) -> Result<Option<File>> {
     // Looking first keeps an open from hanging on a pipe that somebody left here.
     let opened = std::fs::symlink_metadata(path)
         .and_then(|metadata| if metadata.is_file() { File::open(path).map(Some) } else { Ok(None) });
@@ -163,6 +163,24 @@ pub(super) fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(entries)
 }
 
+/// Makes durable that the file at `path` is in its folder. Where the system opens no folders there is nothing to do.
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+    if cfg!(unix) {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Whether an open file has names besides the one it was opened by. Never where the system has no inodes.
+pub(crate) fn has_other_names(file: &File) -> io::Result<bool> {
+    #[cfg(unix)]
+    let names = std::os::unix::fs::MetadataExt::nlink(&file.metadata()?);
+    #[cfg(not(unix))]
+    let names = file.metadata().map(|_| 1)?;
+    Ok(names > 1)
+}
+
 /// Whether somebody holds `file`'s lock exclusively. The probe is a shared lock, so that two who probe at once do not
 /// take each other for the owner.
 pub(super) fn is_locked(file: &File) -> io::Result<bool> {
@@ -202,7 +220,7 @@ fn owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
 
 /// Whether `path` still names the file that is open here. Always true where the system has no inodes.
 #[cfg(unix)]
-pub(super) fn is_at(file: &File, path: &Path) -> bool {
+pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     match (file.metadata(), std::fs::symlink_metadata(path)) {
         (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
@@ -211,18 +229,18 @@ pub(super) fn is_at(file: &File, path: &Path) -> bool {
 }
 
 #[cfg(not(unix))]
-pub(super) fn is_at(_file: &File, _path: &Path) -> bool {
+pub(crate) fn is_at(_file: &File, _path: &Path) -> bool {
     true
 }
 
 #[cfg(unix)]
-pub(super) fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+pub(crate) fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
 }
 
 /// Reads from `offset` until `buffer` is full or the file ends; returns how much was read.
 #[cfg(unix)]
-pub(super) fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+pub(crate) fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < buffer.len() {
         match std::os::unix::fs::FileExt::read_at(file, &mut buffer[done..], offset + done as u64) {
@@ -240,7 +258,7 @@ pub(super) fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result
 static CURSOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[cfg(not(unix))]
-pub(super) fn write_at(mut file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+pub(crate) fn write_at(mut file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     use std::io::{Seek, Write};
     let _cursor = CURSOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     file.seek(io::SeekFrom::Start(offset))?;
@@ -248,7 +266,7 @@ pub(super) fn write_at(mut file: &File, bytes: &[u8], offset: u64) -> io::Result
 }
 
 #[cfg(not(unix))]
-pub(super) fn read_at(mut file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+pub(crate) fn read_at(mut file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     use std::io::Seek;
     let _cursor = CURSOR.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     file.seek(io::SeekFrom::Start(offset))?;

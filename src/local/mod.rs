@@ -9,7 +9,7 @@
 
 mod boot;
 pub(crate) mod children;
-mod files;
+pub(crate) mod files;
 mod folder;
 mod holder;
 mod lock;

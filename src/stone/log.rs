@@ -1,0 +1,225 @@
+//! The log of the stone: rows that were answered and that redb does not have yet, in a file of fixed size (L1 to L6).
+//!
+//! It has two halves, and windows take turns with them: while redb commits the rows of one window, the next one already
+//! appends to the other half. Three rules make that safe, and the stone keeps them:
+//!
+//! - a half is begun anew only after the redb commit of the window that it held has returned `Ok` (L3): till then it is
+//!   what that window's answers stand on;
+//! - a window begins only when all records before it are synced, so that no crash leaves a gap between the halves;
+//! - the store names the log's id before the first append and no longer names it before [`Log::create`] (L1, L6).
+//!
+//! The bytes are in `format`, what they are written on in `medium`, recovery in `replay`. Deliberately absent: redb,
+//! windows' lengths, and who may write; only the holder of the writer's lock touches a log.
+
+mod format;
+mod medium;
+mod replay;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+pub(crate) use self::replay::{Replay, replay};
+use self::{
+    format::{Header, encode_record, record_bytes},
+    medium::{LogFile, Medium},
+};
+use crate::{
+    codec,
+    engine::RowSet,
+    engine::redb::StorageHook,
+    error::{Error, ErrorKind, Result},
+    local::files::{refused, sync_folder},
+    store::conflict::Version,
+};
+
+/// How many bytes of records a half holds.
+pub(crate) const HALF_BYTES: usize = 8 << 20;
+
+/// How much is zeroed by one write.
+const ZEROS_BYTES: usize = 1 << 20;
+
+/// The name of one life of a log file; drawn at random, and never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogId(pub(crate) [u8; 16]);
+
+impl fmt::Display for LogId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&codec::hex(&self.0))
+    }
+}
+
+/// One of a log's two halves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    First,
+    Second,
+}
+
+impl Half {
+    /// The half that the next window writes.
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::First => Self::Second,
+            Self::Second => Self::First,
+        }
+    }
+}
+
+/// A log that is being written.
+pub(crate) struct Log {
+    medium: Box<dyn Medium>,
+    path: PathBuf,
+    header: Header,
+    window: Option<Window>,
+    is_synced: bool,
+    /// L4: why it is never appended to again.
+    broken: Option<String>,
+    buffer: Vec<u8>,
+}
+
+/// Where the next record goes.
+struct Window {
+    half: Half,
+    used: usize,
+    version: Version,
+    seed: u64,
+}
+
+impl Log {
+    /// Makes the log of a store, or takes over the file of an earlier one, whatever it holds; under a fresh id, for the
+    /// file's owner only, durable with its full size when this returns. The store must not name an earlier log here as
+    /// in use: that is recovered first.
+    ///
+    /// # Errors
+    /// `Unavailable`, with the path and what to do. No log is in use then, and the call may be repeated.
+    pub(crate) fn create(path: &Path, store: [u8; 16], hook: Option<Arc<dyn StorageHook>>) -> Result<Self> {
+        let file = LogFile::open_or_create(path, hook)?;
+        let header = Header { store, log: LogId(crate::random::bytes()), half_bytes: HALF_BYTES };
+        let log = Self::create_on(Box::new(file), path, header)?;
+        // Always: who made the file may have died before this.
+        sync_folder(path).map_err(|cause| refused("sync the folder of", path, cause))?;
+        Ok(log)
+    }
+
+    fn create_on(mut medium: Box<dyn Medium>, path: &Path, header: Header) -> Result<Self> {
+        lay_out(&mut *medium, &header).map_err(|cause| refused("make the log", path, cause))?;
+        Ok(Self { medium, path: path.into(), header, window: None, is_synced: true, broken: None, buffer: Vec::new() })
+    }
+
+    /// What the store is to name as in use before the first append.
+    pub(crate) fn id(&self) -> LogId {
+        self.header.log
+    }
+
+    /// Starts a window in this half, at this version of the store. Writes nothing; what the half held goes with the
+    /// first append.
+    pub(crate) fn begin(&mut self, half: Half, version: Version) {
+        assert!(self.is_synced || self.is_broken(), "a window begins when all records before it are synced");
+        self.window = Some(Window { half, used: 0, version, seed: self.header.window_seed(version) });
+    }
+
+    /// Writes one record behind the others of the window: the rows that bring the store from version `before` to
+    /// version `after`. Durable, and to be answered, after [`Log::sync`].
+    ///
+    /// # Errors
+    /// `Invalid` where the record does not fit into what is left of the half (nothing was written; see [`Log::fits`]),
+    /// `Unavailable` where the log was broken before (nothing was written), `Unknown` where the write failed: a replay
+    /// may find the record or not, and the log is broken.
+    pub(crate) fn append(&mut self, before: Version, after: Version, rows: &RowSet) -> Result<()> {
+        self.check_sound("append to")?;
+        let bytes = Self::record_bytes(rows);
+        if !self.fits(bytes) {
+            let (path, used, half_bytes) = (self.path.display(), self.used(), self.header.half_bytes);
+            return Err(Error::invalid(format!(
+                "append to the log \"{path}\": a record of {bytes} bytes does not fit behind {used} of {half_bytes}; \
+                 end the window first, or commit the rows without the log"
+            )));
+        }
+        let window = self.window.as_mut().expect("the stone begins a window before it appends");
+        assert!(before == window.version && after > before, "records of a window continue each other");
+        let sum = encode_record(&mut self.buffer, window.seed, before, after, rows);
+        let at = self.header.half_at(window.half) + window.used as u64;
+        self.is_synced = false;
+        match self.medium.write_all_at(&self.buffer, at) {
+            Ok(()) => {
+                *window = Window { used: window.used + bytes, version: after, seed: sum, ..*window };
+                Ok(())
+            }
+            Err(cause) => Err(self.broke("append to", cause)),
+        }
+    }
+
+    /// Makes all appended records durable, with one sync.
+    ///
+    /// # Errors
+    /// `Unavailable` where the log was broken before, `Unknown` where the sync failed: a replay may find the unsynced
+    /// records or a first part of them, and the log is broken.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        self.check_sound("sync")?;
+        self.medium.sync().map_err(|cause| self.broke("sync", cause))?;
+        self.is_synced = true;
+        Ok(())
+    }
+
+    /// L4: whether a write or a sync failed. The window is then committed to redb before any further answer, and a new
+    /// log takes this one's place.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
+    /// How many bytes a record of these rows takes.
+    pub(crate) fn record_bytes(rows: &RowSet) -> usize {
+        record_bytes(rows)
+    }
+
+    /// Whether a record of so many bytes fits into what is left of the window's half.
+    pub(crate) fn fits(&self, bytes: usize) -> bool {
+        bytes <= self.header.half_bytes - self.used()
+    }
+
+    /// How many bytes of its half the window has used, of [`HALF_BYTES`].
+    pub(crate) fn used(&self) -> usize {
+        self.window.as_ref().map_or(0, |window| window.used)
+    }
+
+    fn check_sound(&self, doing: &str) -> Result<()> {
+        match &self.broken {
+            None => Ok(()),
+            Some(why) => Err(Error::unavailable(format!(
+                "{doing} the log \"{}\": it failed before ({why}) and is not used again; commit the window and make a \
+                 new log",
+                self.path.display()
+            ))),
+        }
+    }
+
+    fn broke(&mut self, doing: &str, cause: io::Error) -> Error {
+        self.broken = Some(cause.to_string());
+        let refused = refused(&format!("{doing} the log"), &self.path, cause);
+        Error::new(ErrorKind::Unknown, refused.to_string()).because(refused)
+    }
+}
+
+/// Brings the file to its full size and puts the header on it, durably. Old records need not be wiped: the fresh id
+/// makes them void.
+fn lay_out(medium: &mut dyn Medium, header: &Header) -> io::Result<()> {
+    let full = header.file_bytes();
+    let mut len = medium.len()?;
+    if len > full {
+        medium.set_len(full)?;
+    }
+    let zeros = vec![0; if len < full { ZEROS_BYTES } else { 0 }];
+    while len < full {
+        let count = usize::try_from(full - len).map_or(ZEROS_BYTES, |left| left.min(ZEROS_BYTES));
+        medium.write_all_at(&zeros[..count], len)?;
+        len += count as u64;
+    }
+    medium.write_all_at(&header.encode(), 0)?;
+    medium.sync()
+}
