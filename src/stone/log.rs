@@ -24,7 +24,7 @@ use std::{
     sync::Arc,
 };
 
-pub(crate) use self::replay::{Replay, replay};
+pub(crate) use self::replay::replay;
 use self::{
     format::{Header, encode_record, record_bytes},
     medium::{LogFile, Medium},

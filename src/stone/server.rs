@@ -140,6 +140,9 @@ impl<'a> Stone<'a> {
         let site = ground.site;
         let files = site.files().ok_or_else(|| Error::invalid("a store in memory needs no stone"))?;
         site.verify_store()?;
+        // A handle that was open when the last writer died may not show the commit that it died in, and so neither
+        // which log is in use.
+        site.engine.recover()?;
         recover_log(site)?;
         let window = Window::open(site)?;
         let format: FormatRecord = get_record(&window, keys::FORMAT)?
@@ -177,7 +180,7 @@ impl<'a> Stone<'a> {
         {
             // L7: it is slower without one, and loses nothing.
             site.note_trouble(&error);
-            stone.say_no_log()?;
+            stone.log = None;
         }
         ground.seat.take(Serving { errands: sender, waker, is_asleep });
         Ok(stone)
@@ -492,10 +495,11 @@ impl<'a> Stone<'a> {
         self.ground.site.note_trouble(error);
         self.log = None;
         self.close_now()?;
+        // The store names no log before the file of the old one is written over: until then that one is recovered.
+        self.say_no_log()?;
         if let Err(error) = self.begin_log() {
             self.ground.site.note_trouble(&error);
             self.log = None;
-            self.say_no_log()?;
         }
         Ok(())
     }

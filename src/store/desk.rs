@@ -128,6 +128,10 @@ impl Desk {
         let site = &self.site;
         verdicts.clear();
         site.verify_store()?;
+        if proposals.iter().any(|proposal| proposal.asked.is_some_and(|asked| asked.resent)) {
+            // What a dead stone did last must be seen before it is said that it did not.
+            site.engine.recover()?;
+        }
         let mut rows = site.engine.latest()?;
         if log_in_use(rows.as_ref())?.is_some() {
             drop(rows);

@@ -10,7 +10,7 @@ use crate::{
     clock::Timestamp,
     codec::{self, Record},
     engine::Rows,
-    error::{Error, Result},
+    error::Result,
     queue::{
         claim::{Claimed, ClaimedJob},
         id::{JobId, Token},
@@ -18,10 +18,10 @@ use crate::{
         record::JobRecord,
     },
     store::{
-        change::{Applied, Change, ChangeId, ClientId, Intent, Outcome},
+        change::{Applied, Change, ChangeId, Outcome},
         conflict::Version,
         keys::{self, ById},
-        view::{Overlay, get_record},
+        view::get_record,
     },
 };
 

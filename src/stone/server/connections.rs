@@ -47,6 +47,21 @@ pub(super) enum Heard {
     Gone { connection: usize },
 }
 
+impl Heard {
+    fn connection(&self) -> Option<usize> {
+        match self {
+            Self::Change(entry) => match entry.origin {
+                Origin::Own(_) => None,
+                Origin::Client { connection, .. } => Some(connection),
+            },
+            Self::Close { connection, .. } | Self::Borrow { connection, .. } | Self::Gone { connection } => {
+                Some(*connection)
+            }
+            Self::Bury { .. } | Self::Left { .. } => None,
+        }
+    }
+}
+
 pub(super) struct Connections {
     poll: Poll,
     events: Events,
@@ -217,6 +232,7 @@ impl Connections {
         let Some(connection) = self.open.get_mut(&number) else { return true };
         let mut used = 0;
         let mut is_sound = true;
+        let mut older = None;
         while is_sound {
             let rest = &connection.input[used..];
             let Some(client) = connection.client else {
@@ -224,6 +240,7 @@ impl Connections {
                     Ok(Some((hello, length))) => {
                         used += length;
                         is_sound = greet(connection, &hello, self.store);
+                        older = Some(hello.client);
                         if !connection.is_unsent {
                             connection.is_unsent = true;
                             self.unsent.push(number);
@@ -268,6 +285,10 @@ impl Connections {
             }
         }
         connection.input.drain(..used);
+        if let Some(client) = older {
+            self.end_older(client, number);
+        }
+        let Some(connection) = self.open.get_mut(&number) else { return true };
         if connection.input.len() > FRAME_BYTES_MAX + READ_BYTES_MAX {
             is_sound = false;
         }
@@ -276,6 +297,19 @@ impl Connections {
             connection.input = Vec::new();
         }
         is_sound
+    }
+
+    /// A2: who says hello again has given up its older connections, and sends again what it said there. What is still to
+    /// be read from them is dropped, or it would be done once more after its answer is no longer kept.
+    fn end_older(&mut self, client: ClientId, newest: usize) {
+        let is_older = |(number, connection): (&usize, &Connection)| {
+            (*number != newest && connection.client == Some(client)).then_some(*number)
+        };
+        let older: Vec<usize> = self.open.iter().filter_map(is_older).collect();
+        for number in older {
+            self.heard.retain(|heard| heard.connection() != Some(number));
+            self.end(number);
+        }
     }
 
     fn end(&mut self, number: usize) {

@@ -7,8 +7,9 @@ use std::{
 };
 
 use super::super::{
-    Log, LogId, Medium, Replay,
+    Log, LogId, Medium,
     format::Header,
+    replay::Replay,
     replay::{Wanted, replay_on},
 };
 use crate::{engine::RowSet, error::Result, store::conflict::Version};
