@@ -302,6 +302,11 @@ impl Connection {
         Some(Loan { connection: self.clone() })
     }
 
+    /// Has a claim that waits answered now.
+    pub(crate) fn call_off(&self, number: u64) {
+        self.send(&Request::CallOff { number });
+    }
+
     /// Has the file of a session that has ended removed.
     pub(crate) fn bury(&self, session: SessionId) {
         self.send(&Request::Bury { session });

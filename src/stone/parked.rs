@@ -56,6 +56,13 @@ impl Lot {
         self.claims.iter().filter_map(|parked| parked.wait_until).min()
     }
 
+    /// Ends the wait of those that match.
+    pub(super) fn hurry(&mut self, matches: impl Fn(&Entry) -> bool) {
+        for parked in self.claims.iter_mut().filter(|parked| matches(parked)) {
+            parked.wait_until = None;
+        }
+    }
+
     /// Takes out those that match, in the order they came.
     pub(super) fn take(&mut self, matches: impl Fn(&Entry) -> bool) -> Vec<Entry> {
         self.claims.extract_if(.., |parked| matches(parked)).collect()

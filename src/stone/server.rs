@@ -261,6 +261,7 @@ impl<'a> Stone<'a> {
                 }
                 Errand::CloseWindow(answer) => others.push(Request::Close(Closer::Own(answer))),
                 Errand::Section(section) => others.push(Request::Section(section)),
+                Errand::CallOff { number } => self.call_off(None, number),
                 Errand::Leave => self.is_leaving = true,
             }
         }
@@ -273,6 +274,7 @@ impl<'a> Stone<'a> {
                 }
                 Heard::Close { connection, ask } => others.push(Request::Close(Closer::Client { connection, ask })),
                 Heard::Borrow { connection, ask } => others.push(Request::Close(Closer::Borrower { connection, ask })),
+                Heard::CallOff { connection, number } => self.call_off(Some(connection), number),
                 Heard::Bury { session } => others.push(Request::Bury(session)),
                 Heard::Left { client } => self.forget(client),
                 Heard::Gone { connection } => {
@@ -347,6 +349,18 @@ impl<'a> Stone<'a> {
             self.answer(parked.origin, answer);
         }
         Ok(())
+    }
+
+    /// Ends the wait of a claim; it is answered when time is next looked at.
+    fn call_off(&mut self, from: Option<usize>, number: u64) {
+        self.parked.hurry(|parked| {
+            parked.change.id.number == number
+                && match (&parked.origin, from) {
+                    (Origin::Own(_), None) => true,
+                    (Origin::Client { connection, .. }, Some(from)) => *connection == from,
+                    _ => false,
+                }
+        });
     }
 
     fn decide(&self, entries: &[Entry]) -> Result<Decided> {
@@ -662,7 +676,7 @@ impl<'a> Stone<'a> {
                 Errand::Change(pending) => self.ground.inbox.put(pending),
                 Errand::Section(work) => self.ground.inbox.put_work(Work::Section { purpose: "work", work }),
                 // Whoever waits sees its sender go, and asks again.
-                Errand::CloseWindow(_) | Errand::Leave => {}
+                Errand::CloseWindow(_) | Errand::CallOff { .. } | Errand::Leave => {}
             }
         }
         closed

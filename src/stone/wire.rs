@@ -57,6 +57,8 @@ pub(super) enum Request {
     CloseWindow {
         ask: u64,
     },
+    /// Answer the claim that waits under this number now.
+    CallOff { number: u64 },
     /// It lives, and waits.
     Alive,
     /// Lend the writer's lock, with the window closed, until this says otherwise or is gone.

@@ -134,14 +134,45 @@ impl Committer {
     /// As [`Ticket::wait`].
     pub(crate) fn commit(&self, change: Change, patience: Duration) -> Result<Applied> {
         self.check_running()?;
-        let mut change = change;
-        if self.inbox.queued.load(Ordering::Acquire) == 0 && !self.router.may_have_stone() {
-            match self.desk.commit_alone(change) {
-                Ok(answer) => return answer,
-                Err(refused) => change = *refused,
+        match self.commit_here(change) {
+            Ok(answer) => answer,
+            Err(change) => self.submit(*change, patience, Duration::ZERO)?.wait(&self.desk.site),
+        }
+    }
+
+    /// As [`Committer::submit`], and commits on the caller's own thread where it is alone: the ticket is answered then.
+    pub(crate) fn submit_from_here(&self, change: Change, patience: Duration, wait: Duration) -> Result<Ticket> {
+        self.check_running()?;
+        let id = change.id;
+        match self.commit_here(change) {
+            Ok(answer) => {
+                let (sender, receiver) = bounded(1);
+                // Its receiver is at hand, and has room.
+                let _ = sender.send(answer);
+                Ok(Ticket::of(id, receiver, patience))
+            }
+            Err(change) => self.submit(*change, patience, wait),
+        }
+    }
+
+    /// Has the answer to a claim that waits at a stone come at once, as it is.
+    pub(crate) fn call_off(&self, ticket: &Ticket) {
+        match self.router.seat.send(Errand::CallOff { number: ticket.number() }) {
+            Ok(()) => {}
+            Err(_) => {
+                if let Some(connection) = self.router.client.living() {
+                    connection.call_off(ticket.number());
+                }
             }
         }
-        self.submit(change, patience, Duration::ZERO)?.wait(&self.desk.site)
+    }
+
+    /// Commits a change on the caller's own thread, if nobody else is about to commit and there is no stone.
+    fn commit_here(&self, change: Change) -> Result<Result<Applied>, Box<Change>> {
+        if self.inbox.queued.load(Ordering::Acquire) > 0 || self.router.may_have_stone() {
+            return Err(Box::new(change));
+        }
+        self.desk.commit_alone(change)
     }
 
     /// Hands a change in; it is on its way when this returns, and its patience begins. A claim that finds nothing may

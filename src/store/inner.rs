@@ -175,7 +175,12 @@ impl Inner {
     /// Hands in a worker's turn. Where it is a claim that finds nothing, a stone keeps it waiting for so long.
     pub(crate) fn submit_turn(&self, intents: Vec<Intent>, wait: Duration) -> Result<Ticket> {
         let change = self.change(Vec::new(), intents, None)?;
-        self.writer()?.submit(change, self.patience, wait)
+        self.writer()?.submit_from_here(change, self.patience, wait)
+    }
+
+    /// Has the answer to a claim that waits at a stone come at once, as it is.
+    pub(crate) fn call_off(&self, ticket: &Ticket) {
+        self.committer.call_off(ticket);
     }
 
     /// Whether a stone, of this process or another, commits just now.

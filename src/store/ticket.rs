@@ -18,7 +18,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     local,
     store::{
-        change::{Applied, Change},
+        change::{Applied, Change, ChangeId},
         site::{Files, Site},
     },
 };
@@ -45,7 +45,7 @@ pub(crate) struct Replier {
 
 /// A change that was handed in and not answered yet.
 pub(crate) struct Ticket {
-    id: String,
+    id: ChangeId,
     seal: Arc<AtomicU8>,
     answer: Receiver<Result<Applied>>,
     deadline: Instant,
@@ -60,7 +60,7 @@ pub(crate) fn hand_in(change: Change, patience: Duration, wait: Duration) -> (Bo
     let (answer, receiver) = bounded(1);
     let seal = Arc::new(AtomicU8::new(WAITING));
     let ticket = Ticket {
-        id: change.id.to_string(),
+        id: change.id,
         seal: seal.clone(),
         answer: receiver,
         deadline: deadline_after(patience.saturating_add(wait)),
@@ -91,9 +91,25 @@ impl Replier {
 }
 
 impl Ticket {
-    /// Where the answer will come, for who waits for something else too; it is to be read by [`Ticket::wait`].
-    pub(crate) fn receiver(&self) -> &Receiver<Result<Applied>> {
+    /// A ticket for an answer that comes by this channel, and that nobody can withdraw.
+    pub(crate) fn of(id: ChangeId, answer: Receiver<Result<Applied>>, patience: Duration) -> Self {
+        let (seal, deadline) = (Arc::new(AtomicU8::new(SEALED)), deadline_after(patience));
+        Self { id, seal, answer, deadline, patience, is_over: AtomicBool::new(false) }
+    }
+
+    /// The change's number among those of its client.
+    pub(crate) fn number(&self) -> u64 {
+        self.id.number
+    }
+
+    /// Where the answer will come, for who waits for something else as well.
+    pub(crate) fn answer(&self) -> &Receiver<Result<Applied>> {
         &self.answer
+    }
+
+    /// Takes the change back, where it is not on its way to the disk yet.
+    pub(crate) fn withdraw(&self) -> bool {
+        self.seal.compare_exchange(WAITING, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Whether an answer may still come: the change was sealed, or waits to be.
@@ -114,7 +130,7 @@ impl Ticket {
             }
             Err(failure) => failure,
         };
-        let withdrawn = self.seal.compare_exchange(WAITING, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let withdrawn = self.withdraw();
         let change = format!("change {}", self.id);
         match failure {
             RecvTimeoutError::Disconnected if withdrawn => Err(Error::closed()),

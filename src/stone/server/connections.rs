@@ -42,6 +42,7 @@ pub(super) enum Heard {
     Change(Box<Entry>),
     Close { connection: usize, ask: u64 },
     Borrow { connection: usize, ask: u64 },
+    CallOff { connection: usize, number: u64 },
     Bury { session: SessionId },
     Left { client: ClientId },
     Gone { connection: usize },
@@ -54,9 +55,10 @@ impl Heard {
                 Origin::Own(_) => None,
                 Origin::Client { connection, .. } => Some(connection),
             },
-            Self::Close { connection, .. } | Self::Borrow { connection, .. } | Self::Gone { connection } => {
-                Some(*connection)
-            }
+            Self::Close { connection, .. }
+            | Self::Borrow { connection, .. }
+            | Self::CallOff { connection, .. }
+            | Self::Gone { connection } => Some(*connection),
             Self::Bury { .. } | Self::Left { .. } => None,
         }
     }
@@ -270,6 +272,7 @@ impl Connections {
                         }
                         Request::CloseWindow { ask } => Heard::Close { connection: number, ask },
                         Request::Borrow { ask } => Heard::Borrow { connection: number, ask },
+                        Request::CallOff { number: claim } => Heard::CallOff { connection: number, number: claim },
                         Request::Bury { session } => Heard::Bury { session },
                         Request::Leave => Heard::Left { client },
                         Request::Alive => continue,
