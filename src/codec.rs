@@ -16,6 +16,9 @@ use crate::error::{Error, Result};
 /// The most bytes that one record may take, encoded or decoded.
 pub(crate) const RECORD_BYTES_MAX: usize = 8 << 20;
 
+/// What most records fit into, so that they are written without growing.
+const RECORD_BYTES_USUAL: usize = 320;
+
 /// Bincode 2 with variable-length integers.
 const FORMAT_BINCODE: u8 = 1;
 
@@ -75,10 +78,10 @@ pub(crate) trait Record: Serialize + DeserializeOwned {
 /// The row bytes of a record.
 pub(crate) fn encode<R: Record>(record: &R) -> Result<Vec<u8>> {
     record.validate().map_err(|why| Error::invalid(format!("the {} to write is not sound: {why}", R::NAME)))?;
-    let mut bytes = vec![FORMAT_BINCODE, R::SCHEMA];
-    let body = bincode::serde::encode_to_vec(record, CONFIG)
+    let mut bytes = Vec::with_capacity(RECORD_BYTES_USUAL);
+    bytes.extend_from_slice(&[FORMAT_BINCODE, R::SCHEMA]);
+    bincode::serde::encode_into_std_write(record, &mut bytes, CONFIG)
         .map_err(|error| Error::invalid(format!("the {} can't be encoded", R::NAME)).because(error))?;
-    bytes.extend_from_slice(&body);
     if bytes.len() > RECORD_BYTES_MAX {
         return Err(Error::invalid(format!(
             "the {} takes {} bytes; at most {RECORD_BYTES_MAX} fit",

@@ -1,13 +1,14 @@
 //! The only file that draws random numbers: names that must not clash, and jitter.
 #![allow(clippy::disallowed_methods, reason = "this is the module that the others are sent to")]
 
-use std::time::Duration;
+use std::{
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    time::Duration,
+};
 
 /// Two random words, for names of stores, clients and sessions. They need to differ, not to be secret.
 pub(crate) fn words() -> [u64; 2] {
-    // Each draw hashes the thread, the clock and the process's own seed, so that two processes started in the same
-    // instant, and the two sides of a fork, still differ.
-    [(); 2].map(|()| fastrand::Rng::new().u64(..) ^ crate::clock::entropy())
+    [word(), word()]
 }
 
 /// The same as sixteen bytes.
@@ -18,10 +19,20 @@ pub(crate) fn bytes() -> [u8; 16] {
 
 /// A random duration up to `most`: "full jitter".
 pub(crate) fn up_to(most: Duration) -> Duration {
-    most.mul_f64(fastrand::f64())
+    // As many bits as a fraction can hold.
+    #[allow(clippy::cast_precision_loss, reason = "53 bits are exact")]
+    let fraction = (word() >> 11) as f64 / (1u64 << 53) as f64;
+    most.mul_f64(fraction)
 }
 
 /// A random number of milliseconds below `bound`, 0 where that is 0.
 pub(crate) fn millis_below(bound: u64) -> u64 {
-    if bound == 0 { 0 } else { fastrand::u64(..bound) }
+    // The bias towards small numbers is far below what a pause can show.
+    if bound == 0 { 0 } else { word() % bound }
+}
+
+/// The system's randomness, drawn once per thread, hashed anew for each word; with the clock and the process, so that
+/// the two sides of a fork differ too.
+fn word() -> u64 {
+    RandomState::new().build_hasher().finish() ^ crate::clock::entropy()
 }

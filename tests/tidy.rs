@@ -27,8 +27,11 @@ const DIRECTIONS: &[(&str, May)] = &[
     ("engine", May::Name(&["error", "clock"])),
     // Locks and files beside a store: no rows and no rules.
     ("local", May::Name(&["error", "clock", "random", "queue::id"])),
-    // Commits for all: rows and versions, no jobs.
-    ("stone", May::Name(&["error", "clock", "random", "codec", "engine", "local", "store"])),
+    // Commits for all: rows and versions. Of jobs it knows which claims wait, and of sessions whose file is to go.
+    (
+        "stone",
+        May::Name(&["error", "clock", "random", "codec", "engine", "local", "store", "queue::id", "queue::claim"]),
+    ),
     // The queue's rules live in the store's changes and the store serves the queue, so these know each other.
     ("queue", May::NameLibrary),
     ("store", May::NameLibrary),
@@ -58,8 +61,9 @@ const OWNED: &[(&str, &[&str], &str)] = &[
     ("jiff::Timestamp::now", &["src/clock.rs"], "use crate::clock"),
     ("Zoned::now", &["src/clock.rs"], "use crate::clock"),
     ("thread::sleep", &["src/clock.rs"], "use crate::clock::sleep"),
+    ("RandomState", &["src/random.rs", "src/clock.rs"], "use crate::random"),
     // The suite of the engines repeats a random test from its seed.
-    ("fastrand", &["src/random.rs", "src/engine/conformance/"], "use crate::random"),
+    ("fastrand", &["src/engine/conformance/"], "use crate::random"),
     // In src/engine/mod.rs, and where a store is opened, `redb::` is the module of the engine itself.
     (
         "redb::",

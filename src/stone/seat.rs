@@ -21,7 +21,9 @@ pub(crate) enum Errand {
     /// Do this with the window closed.
     Section(Section),
     /// The claim of this process that waits under this number is to be answered now.
-    CallOff { number: u64 },
+    CallOff {
+        number: u64,
+    },
     /// Leave: others may commit.
     Leave,
 }

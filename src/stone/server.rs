@@ -261,7 +261,7 @@ impl<'a> Stone<'a> {
                 }
                 Errand::CloseWindow(answer) => others.push(Request::Close(Closer::Own(answer))),
                 Errand::Section(section) => others.push(Request::Section(section)),
-                Errand::CallOff { number } => self.call_off(None, number),
+                Errand::CallOff { number } => others.push(Request::CallOff { from: None, number }),
                 Errand::Leave => self.is_leaving = true,
             }
         }
@@ -274,13 +274,12 @@ impl<'a> Stone<'a> {
                 }
                 Heard::Close { connection, ask } => others.push(Request::Close(Closer::Client { connection, ask })),
                 Heard::Borrow { connection, ask } => others.push(Request::Close(Closer::Borrower { connection, ask })),
-                Heard::CallOff { connection, number } => self.call_off(Some(connection), number),
-                Heard::Bury { session } => others.push(Request::Bury(session)),
-                Heard::Left { client } => self.forget(client),
-                Heard::Gone { connection } => {
-                    self.parked.take(|parked| parked.origin.is_of(connection));
-                    (self.ground.on_gone)();
+                Heard::CallOff { connection, number } => {
+                    others.push(Request::CallOff { from: Some(connection), number });
                 }
+                Heard::Bury { session } => others.push(Request::Bury(session)),
+                Heard::Left { client } => others.push(Request::Forget(client)),
+                Heard::Gone { connection } => others.push(Request::Gone(connection)),
             }
         }
         Ok((group, others))
@@ -306,6 +305,19 @@ impl<'a> Stone<'a> {
                 }
                 section(Ok(self.ground.site));
                 self.reopen()
+            }
+            Request::CallOff { from, number } => {
+                self.call_off(from, number);
+                Ok(())
+            }
+            Request::Forget(client) => {
+                self.forget(client);
+                Ok(())
+            }
+            Request::Gone(connection) => {
+                self.parked.take(|parked| parked.origin.is_of(connection));
+                (self.ground.on_gone)();
+                Ok(())
             }
             Request::Bury(session) => {
                 if let Err(error) = remove_if_idle(self.ground.site, &self.window, session) {
@@ -688,6 +700,9 @@ enum Request {
     Close(Closer),
     Section(Section),
     Bury(SessionId),
+    CallOff { from: Option<usize>, number: u64 },
+    Forget(ClientId),
+    Gone(usize),
 }
 
 impl Origin {

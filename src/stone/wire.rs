@@ -58,7 +58,9 @@ pub(super) enum Request {
         ask: u64,
     },
     /// Answer the claim that waits under this number now.
-    CallOff { number: u64 },
+    CallOff {
+        number: u64,
+    },
     /// It lives, and waits.
     Alive,
     /// Lend the writer's lock, with the window closed, until this says otherwise or is gone.

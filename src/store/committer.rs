@@ -117,15 +117,9 @@ impl Committer {
         &self.router
     }
 
-    /// Who commits for this process just now, as far as it knows without asking.
+    /// Who commits for this process just now.
     pub(crate) fn by(&self) -> By {
-        if self.router.seat.is_serving() {
-            By::OwnStone
-        } else if self.router.client.living().is_some() {
-            By::Stone
-        } else {
-            By::Itself
-        }
+        if self.router.seat.is_serving() { By::OwnStone } else { self.router.by_other() }
     }
 
     /// Commits a change and waits for its answer.

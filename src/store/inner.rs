@@ -108,8 +108,7 @@ impl Inner {
     /// R2: rows that may be a window old, where a stone answers.
     pub(crate) fn peek(&self) -> Result<Box<dyn Rows + Send>> {
         self.check_open()?;
-        let router = self.committer.router();
-        self.read(|| Ok(if router.seat.is_serving() { By::OwnStone } else { router.by_other() }))
+        self.read(|| Ok(self.committer.by()))
     }
 
     /// R1: reads take no lock. Where the last writer died, or a stone that kept a log did, that is recovered first, under
