@@ -107,3 +107,6 @@ pub(super) fn queues_with_jobs(rows: &RowSet) -> HashSet<String> {
         rows.iter().filter(|(_, value)| value.is_some()).filter_map(|(key, _)| keys::claimable_queue(key)).collect();
     queues.into_iter().map(str::to_owned).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -216,3 +216,6 @@ impl Gaps {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -156,3 +156,6 @@ pub(super) fn refuse_protocol(theirs: u32) -> Error {
          for both"
     ))
 }
+
+#[cfg(test)]
+mod tests;

@@ -175,3 +175,6 @@ fn still_held(rows: &dyn Rows, jobs: &[JobId], token: Token) -> Result<Vec<Claim
     }
     Ok(held)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! Claims that wait: who is served, in which order, and who is not even tried.
+
+use std::cell::RefCell;
+
+use super::*;
+use crate::{
+    clock::monotonic,
+    queue::{
+        id::SessionId,
+        select::{Tasks, Wanted},
+    },
+    stone::server::Origin,
+    store::{
+        change::{ChangeId, ClientId},
+        conflict::{Version, Writer},
+    },
+};
+
+fn claim(number: u64, queue: &str, jobs_max: usize) -> Entry {
+    let claim = Claim {
+        session: SessionId::random(),
+        queues: vec![queue.into()],
+        wanted: Wanted { tasks: Tasks::Any, jobs_max, idle: true },
+        candidates: Vec::new(),
+        fill: true,
+        conflicts: 0,
+    };
+    let client = ClientId { born: Version(0), random: 1 };
+    let change = Change {
+        id: ChangeId { client, number },
+        writer: Writer::default(),
+        guards: Vec::new(),
+        intents: vec![Intent::Claim(claim)],
+    };
+    let origin = Origin::Client { connection: 2, number };
+    Entry { origin, change, asked: None, wait_until: Some(monotonic() + LIFE_MAX) }
+}
+
+fn lot(claims: impl IntoIterator<Item = Entry>) -> Lot {
+    let mut lot = Lot::default();
+    claims.into_iter().for_each(|claim| lot.park(claim));
+    lot
+}
+
+fn queues(names: &[&str]) -> HashSet<String> {
+    names.iter().map(ToString::to_string).collect()
+}
+
+fn numbers(entries: &[Entry]) -> Vec<u64> {
+    entries.iter().map(|entry| entry.change.id.number).collect()
+}
+
+#[test]
+fn latest_claim_is_served_first_and_only_as_many_as_find_something() {
+    let mut lot = lot((1..=4).map(|number| claim(number, "q", 1)));
+    let tried = RefCell::new(Vec::new());
+    let served = lot
+        .serve(&queues(&["q"]), |entry| {
+            tried.borrow_mut().push(entry.change.id.number);
+            Ok::<_, ()>(tried.borrow().len() <= 2)
+        })
+        .unwrap();
+    assert_eq!(numbers(&served), [4, 3]);
+    assert_eq!(*tried.borrow(), [4, 3, 2], "the first is like the second, which found nothing");
+    assert_eq!(numbers(&lot.take(|_| true)), [1, 2]);
+}
+
+#[test]
+fn claim_that_wants_something_else_is_tried_where_the_like_found_nothing() {
+    let mut lot = lot([claim(1, "q", 2), claim(2, "other", 1), claim(3, "q", 1)]);
+    let served = lot.serve(&queues(&["q"]), |entry| Ok::<_, ()>(entry.change.id.number == 1)).unwrap();
+    assert_eq!(numbers(&served), [1]);
+    assert_eq!(numbers(&lot.take(|_| true)), [2, 3], "what was not served waits on");
+}
+
+#[test]
+fn claim_that_is_called_off_has_waited_long_enough() {
+    let mut lot = lot([claim(1, "q", 1), claim(2, "q", 1)]);
+    lot.hurry(|entry| entry.change.id.number == 2);
+    let over = lot.take(|entry| entry.wait_until.is_none());
+    assert_eq!(numbers(&over), [2]);
+}
+
+#[test]
+fn only_a_claim_alone_that_found_nothing_waits() {
+    let nothing = |outcomes| Applied { version: None, stamp: crate::Timestamp::from_millis(0), outcomes };
+    let empty = || Outcome::Claimed(crate::queue::claim::Claimed::default());
+    let alone = claim(1, "q", 1).change;
+    assert!(is_to_wait(&alone, &nothing(vec![empty()])));
+    let suspects = crate::queue::claim::Claimed { suspects_wait: true, ..Default::default() };
+    assert!(!is_to_wait(&alone, &nothing(vec![Outcome::Claimed(suspects)])), "P4: the worker is to make itself idle");
+    let mut both = claim(1, "q", 1).change;
+    both.intents.push(Intent::Promote { limit: 1 });
+    assert!(!is_to_wait(&both, &nothing(vec![empty(), Outcome::Promoted { jobs: 0 }])));
+}
+
+#[test]
+fn queues_with_new_jobs_are_told_from_the_rows() {
+    let lane = crate::queue::lane::Lane::new(0, 1, false);
+    let place = crate::queue::id::JobId { version: 5, index: 0 };
+    let rows = RowSet::from([
+        (keys::ready("filled", lane, place), Some(vec![1])),
+        (keys::ready("emptied", lane, place), None),
+        (keys::head("resumed"), Some(vec![1])),
+        (keys::count("counted"), Some(vec![1])),
+    ]);
+    assert_eq!(queues_with_jobs(&rows), queues(&["filled", "resumed"]));
+}
