@@ -21,6 +21,7 @@ use crate::{
         keys::{self, ById, Range},
         object::{FormatRecord, LogRecord, ObjectRecord, StoreRecord},
         settings::SettingRecord,
+        verdict::{ClientRecord, HorizonRecord},
         view::{for_each, get_record},
     },
 };
@@ -67,6 +68,7 @@ pub(crate) fn check_rows(rows: &dyn Rows) -> Result<Vec<Finding>> {
     check.places()?;
     check.uniques()?;
     check.heads_and_counts()?;
+    check.clients()?;
     check.foreign_rows()?;
     Ok(check.findings)
 }
@@ -171,6 +173,18 @@ impl<'a> Check<'a> {
                 self.find(format!("a lane's row can't be read: {}", hex(key)));
             }
             self.lanes.insert(key.to_vec());
+            Ok(())
+        })
+    }
+
+    /// A2: the answers that clients of a stone may still ask for.
+    fn clients(&mut self) -> Result<()> {
+        let _: Option<HorizonRecord> = get_record(self.rows, keys::CLIENT_HORIZON)?;
+        let rows = self.rows;
+        for_each(rows, &keys::clients(), |key, bytes| {
+            if keys::client_of(key).is_none() || codec::decode::<ClientRecord>(bytes).is_err() {
+                self.find(format!("the row of client {} can't be read; its answers can't be asked for", hex(key)));
+            }
             Ok(())
         })
     }

@@ -134,3 +134,30 @@ fn client_that_was_dropped_is_told_that_nobody_knows() {
     assert!(error.to_string().contains("change 4.0000000000000001.1"), "{error}");
     assert!(rig.send(2, first(2), jobs(1)).is_ok(), "what is new is decided all the same");
 }
+
+#[test]
+fn records_of_clients_have_their_golden_bytes() {
+    let record = ClientRecord {
+        verdicts: vec![Verdict {
+            number: 7,
+            version: Version(300),
+            stamp: Timestamp::from_millis(1_700_000_000_000),
+            outcomes: vec![
+                Kept::Enqueued { first: 0, count: 2 },
+                Kept::Claimed {
+                    jobs: vec![JobId { version: 9, index: 1 }],
+                    claimed: Claimed { token: Some(Token(300)), ..Claimed::default() },
+                },
+                Kept::Other(Outcome::Done),
+            ],
+        }],
+    };
+    let bytes = codec::encode(&record).unwrap();
+    assert_eq!(
+        codec::hex(&bytes),
+        "01010107fb2c01fd0068e5cf8b0100000300000201010901000 1fb2c010000000200".replace(' ', "")
+    );
+    assert_eq!(codec::decode::<ClientRecord>(&bytes).unwrap(), record);
+    let horizon = HorizonRecord { born: Version(300) };
+    assert_eq!(codec::hex(&codec::encode(&horizon).unwrap()), "0101fb2c01");
+}
