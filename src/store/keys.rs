@@ -336,6 +336,14 @@ pub(crate) fn claimable_queue(key: &[u8]) -> Option<&str> {
     std::str::from_utf8(name).ok()
 }
 
+/// Whether a key is one of the few that change after change reads: of settings, tasks, and queues' own rows.
+pub(crate) fn is_read_often(key: &[u8]) -> bool {
+    matches!(
+        key.first(),
+        Some(&(family::SETTING | family::TASK_NUMBER | family::TASK_NAME | family::HEAD | family::COUNT | family::LANE))
+    )
+}
+
 /// Whether a key is of a ready job, or begins as those do.
 pub(crate) fn is_ready(key: &[u8]) -> bool {
     key.first() == Some(&family::READY)
