@@ -5,7 +5,7 @@
 //! window each claim would pass over all rows that the claims before it took out: where a visit finds nothing is
 //! remembered, until something is put there.
 
-use std::{cell::RefCell, collections::BTreeMap, ops::Bound, sync::Arc, time::Instant};
+use std::{cell::RefCell, collections::{BTreeMap, HashMap}, ops::Bound, sync::Arc, time::Instant};
 
 use crate::{
     engine::{Basis, RowSet, Rows, Visit},
@@ -37,6 +37,8 @@ pub(super) struct Window {
     /// When the first group of the current window came.
     pub(super) begun: Option<Instant>,
     gaps: RefCell<Gaps>,
+    /// What the file has of rows that are read often; most of them are not there at all.
+    known: RefCell<HashMap<Vec<u8>, Option<Vec<u8>>>>,
 }
 
 /// A window that takes no more rows.
@@ -65,6 +67,7 @@ impl Window {
             start: store,
             begun: None,
             gaps: RefCell::default(),
+            known: RefCell::default(),
         })
     }
 
@@ -128,6 +131,7 @@ impl Window {
         self.start = after;
         // Its rows are not known here, and one of them may be where nothing was.
         self.gaps = RefCell::default();
+        self.known = RefCell::default();
         self.thaw(site)
     }
 
@@ -136,7 +140,10 @@ impl Window {
         self.base = site.engine.latest()?;
         self.basis = (keys::STORE.to_vec(), self.base.get(keys::STORE)?);
         self.in_file = get_record(self.base.as_ref(), keys::STORE)?.unwrap_or_default();
-        self.frozen = None;
+        if let Some(frozen) = self.frozen.take() {
+            let known = self.known.get_mut();
+            frozen.rows.keys().filter(|key| keys::is_read_often(key)).for_each(|key| drop(known.remove(key)));
+        }
         Ok(())
     }
 }
@@ -149,7 +156,19 @@ impl Rows for Window {
         if let Some(written) = self.frozen.as_ref().and_then(|frozen| frozen.rows.get(key)) {
             return Ok(written.clone());
         }
-        self.base.get(key)
+        if !keys::is_read_often(key) {
+            return self.base.get(key);
+        }
+        if let Some(known) = self.known.borrow().get(key) {
+            return Ok(known.clone());
+        }
+        let found = self.base.get(key)?;
+        let mut known = self.known.borrow_mut();
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(key.to_vec(), found.clone());
+        Ok(found)
     }
 
     fn visit(&self, start: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<()> {
@@ -170,6 +189,9 @@ impl Rows for Window {
         Ok(())
     }
 }
+
+/// How many rows of the file are remembered.
+const KNOWN_MAX: usize = 4_096;
 
 /// Ranges in which there is no row, by where they start.
 #[derive(Default)]
