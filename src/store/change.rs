@@ -133,14 +133,21 @@ pub(crate) enum Intent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Outcome {
     Done,
-    Enqueued { job: JobId, existing: bool },
+    Enqueued {
+        job: JobId,
+        existing: bool,
+    },
     Claimed(Claimed),
     Settled(Settled),
     /// In the order of the settlements.
     SettledEach(Vec<Each>),
-    Promoted { jobs: usize },
+    Promoted {
+        jobs: usize,
+    },
     Reclaimed(Reclaimed),
-    Pruned { jobs: usize },
+    Pruned {
+        jobs: usize,
+    },
 }
 
 /// What became of a change that was neither a conflict nor refused (those are errors).

@@ -135,6 +135,23 @@ impl Committer {
         }
     }
 
+    /// As [`Committer::submit`], and commits on the caller's own thread where it is alone: the ticket is answered then.
+    pub(crate) fn submit_from_here(&self, change: Change, patience: Duration) -> Result<Ticket> {
+        if self.stopped.load(Ordering::Acquire) {
+            return Err(Error::closed());
+        }
+        let id = change.id.to_string();
+        match self.desk.commit_alone(change) {
+            Ok(answer) => {
+                let (sender, receiver) = bounded(1);
+                // Its receiver is at hand, and has room.
+                let _ = sender.send(answer);
+                Ok(Ticket::of(id, receiver, patience))
+            }
+            Err(change) => self.submit(*change, patience),
+        }
+    }
+
     /// Hands a change in; it is on its way when this returns, and its patience begins.
     pub(crate) fn submit(&self, change: Change, patience: Duration) -> Result<Ticket> {
         let (answer, receiver) = bounded(1);
@@ -188,6 +205,22 @@ impl Committer {
 }
 
 impl Ticket {
+    /// A ticket for an answer that comes by this channel, and that nobody can withdraw.
+    pub(crate) fn of(id: String, answer: Receiver<Result<Applied>>, patience: Duration) -> Self {
+        let (seal, deadline) = (Arc::new(AtomicU8::new(SEALED)), deadline_after(patience));
+        Self { id, seal, answer, deadline, patience, is_over: AtomicBool::new(false) }
+    }
+
+    /// Where the answer will come, for who waits for something else as well.
+    pub(crate) fn answer(&self) -> &Receiver<Result<Applied>> {
+        &self.answer
+    }
+
+    /// Takes the change back, where it is not on its way to the disk yet.
+    pub(crate) fn withdraw(&self) -> bool {
+        self.seal.compare_exchange(WAITING, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
     /// Whether an answer may still come: the change was sealed, or waits to be.
     pub(crate) fn may_be_answered(&self) -> bool {
         self.seal.load(Ordering::Acquire) != WITHDRAWN && !self.is_over.load(Ordering::Relaxed)
@@ -206,7 +239,7 @@ impl Ticket {
             }
             Err(failure) => failure,
         };
-        let withdrawn = self.seal.compare_exchange(WAITING, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let withdrawn = self.withdraw();
         let change = format!("change {}", self.id);
         match failure {
             RecvTimeoutError::Disconnected if withdrawn => Err(Error::closed()),

@@ -133,6 +133,21 @@ impl Inner {
         self.writer()?.submit(change, patience)
     }
 
+    /// Hands in a worker's turn. A claim that finds nothing may be parked for up to `wait`, and is answered when there
+    /// is something; it is the only intent then, since the answer to others must not wait.
+    pub(crate) fn submit_turn(&self, intents: Vec<Intent>, wait: Duration) -> Result<Ticket> {
+        // Nobody parks a claim where each process commits by itself.
+        let _ = wait;
+        let change = self.change(Vec::new(), intents, None)?;
+        self.writer()?.submit_from_here(change, self.patience)
+    }
+
+    /// Whether another process commits for this one.
+    #[expect(clippy::unused_self, reason = "each process commits by itself")]
+    pub(crate) fn has_stone(&self) -> bool {
+        false
+    }
+
     fn change(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Change> {
         self.check_open()?;
         let id = ChangeId { client: self.client, number: self.next_number.fetch_add(1, Ordering::Relaxed) };
