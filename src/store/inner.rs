@@ -19,6 +19,7 @@ use crate::{
         reclaim::{Reclaim, Reclaimed},
     },
     store::{
+        alarm::Ringer,
         change::{Applied, Change, ChangeId, ClientId, Guard, Intent, Outcome},
         committer::{Committer, Ticket, name_who_is_stopped, refuse_log_in_use},
         conflict::{Version, Writer},
@@ -52,6 +53,9 @@ pub(crate) struct Inner {
     /// No claims any more: what is held is being given back.
     closing: AtomicBool,
     closed: AtomicBool,
+    pub(crate) is_maintained_elsewhere: AtomicBool,
+    /// Rung when what they are to do may have changed.
+    maintainers: Mutex<Vec<Ringer>>,
 }
 
 impl Inner {
@@ -68,6 +72,8 @@ impl Inner {
             pins: OnceLock::new(),
             closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            is_maintained_elsewhere: AtomicBool::new(false),
+            maintainers: Mutex::default(),
         }
     }
 
@@ -146,6 +152,29 @@ impl Inner {
     #[expect(clippy::unused_self, reason = "each process commits by itself")]
     pub(crate) fn has_stone(&self) -> bool {
         false
+    }
+
+    /// Whether this process is to keep the store in order, and no other does.
+    pub(crate) fn maintains(&self) -> bool {
+        !self.is_maintained_elsewhere.load(Ordering::Acquire)
+    }
+
+    /// Has this rung when it may have changed whether this process maintains the store.
+    pub(crate) fn add_maintainer(&self, ringer: Ringer) {
+        self.maintainers.lock().unwrap_or_else(PoisonError::into_inner).push(ringer);
+        self.ring_maintainers();
+    }
+
+    pub(crate) fn ring_maintainers(&self) {
+        self.maintainers.lock().unwrap_or_else(PoisonError::into_inner).retain(Ringer::ring);
+    }
+
+    /// Has this process look for leases of its own that nobody has in hand, also where another maintains the store.
+    pub(crate) fn doubt_leases(&self) {
+        if let Some(session) = self.session_if_begun() {
+            session.doubt();
+            self.ring_maintainers();
+        }
     }
 
     fn change(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Change> {

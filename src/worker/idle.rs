@@ -125,6 +125,7 @@ impl Crew {
         match ticket.wait(&self.store.inner.site) {
             Ok(applied) => self.batch_of(applied, false, false).map(Parked::Answered),
             Err(error) => {
+                self.store.inner.doubt_leases();
                 self.give_back_late(ticket);
                 Err(error)
             }

@@ -1,7 +1,7 @@
 //! P4 and P7 at the level of the worker.
 
 use std::{
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, Mutex, atomic::Ordering, mpsc},
     time::Duration,
 };
 
@@ -103,4 +103,43 @@ fn cancelled_job_that_was_claimed_ahead_is_settled_while_the_worker_is_busy() {
         go_on.send(()).unwrap();
         assert_eq!(running.join().unwrap().completed, 2);
     });
+}
+
+#[test]
+fn worker_that_does_not_maintain_the_store_gives_its_lost_leases_back_and_takes_over_when_rung_for() {
+    let store = Store::in_memory().unwrap();
+    let soon = Duration::from_mins(1);
+    store.inner.is_maintained_elsewhere.store(true, Ordering::Release);
+    let mut tasks = Registry::new();
+    tasks.register("note", |_, ()| Ok(())).unwrap();
+    let worker = Worker::new(&store).tasks(tasks);
+    let stop = worker.stop_handle();
+    let running = std::thread::spawn(move || worker.run().unwrap());
+    let due = store.queue("default").enqueue(JobRequest::new("note", &()).delay(Duration::from_millis(1))).unwrap();
+    // As if the answer of a claim had been lost.
+    let other = store.queue("other");
+    let lost = other.enqueue(JobRequest::new("note", &())).unwrap();
+    let claim = Claim {
+        session: store.inner.session().unwrap().id,
+        queues: vec!["other".to_owned()],
+        wanted: Wanted { tasks: Tasks::Any, jobs_max: 1, idle: true },
+        candidates: Vec::new(),
+        fill: true,
+        conflicts: 0,
+    };
+    store.inner.perform(Intent::Claim(claim)).unwrap();
+    store.inner.doubt_leases();
+    let (since, mut seen) = (crate::clock::monotonic(), store.inner.site.wakes());
+    while store.job(lost).unwrap().state != State::Ready {
+        assert!(since.elapsed() < soon, "nobody has given the lease back");
+        store.inner.wait_for_commit(seen, since, since + soon);
+        seen = store.inner.site.wakes();
+    }
+    assert_eq!(store.job(due).unwrap().state, State::Scheduled, "two looks long, nobody has promoted it");
+
+    store.inner.is_maintained_elsewhere.store(false, Ordering::Release);
+    store.inner.ring_maintainers();
+    assert_eq!(store.wait_ended(due, soon).unwrap(), None);
+    stop.stop();
+    assert_eq!(running.join().unwrap().completed, 1);
 }

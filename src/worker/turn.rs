@@ -223,6 +223,9 @@ impl Crew {
                 if self.setup.stop.is_at_once() {
                     answer.again.drain(..).for_each(|ended| ended.lease.abandon());
                 }
+                if error.kind() == ErrorKind::Unknown {
+                    self.store.inner.doubt_leases();
+                }
                 self.tell_if_it_passes(doing, &error);
                 answer.failure = Some(error);
             }
