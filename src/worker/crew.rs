@@ -51,6 +51,7 @@ pub(super) struct Crew {
     bell: (Sender<()>, Receiver<()>),
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct State {
     pub(super) phase: Phase,
     /// Claimed, and begun by nobody.

@@ -131,17 +131,18 @@ impl Keeper<'_> {
             next = Some(due.max(now + SETTLE_WITHIN / 5));
         }
         if !state.buffer.is_empty() {
-            let stale = state.last_begun + AHEAD_MAX;
+            let due_back = state.last_begun + AHEAD_MAX;
             if now >= self.next_cancel_look {
                 self.next_cancel_look = now + CANCEL_LOOK;
                 return self.cancel_unbegun(state);
             }
-            if state.measure.is_adapted() && now >= stale && !state.is_turn_out {
+            if state.measure.is_adapted() && now >= due_back && !state.is_turn_out {
                 state.give_back_buffer();
                 state.measure.start_anew();
                 return crew.take_turn(state);
             }
-            let due = if state.measure.is_adapted() { stale.min(self.next_cancel_look) } else { self.next_cancel_look };
+            let due =
+                if state.measure.is_adapted() { due_back.min(self.next_cancel_look) } else { self.next_cancel_look };
             next = Some(next.map_or(due, |next: Instant| next.min(due)).max(now + SETTLE_WITHIN / 5));
         }
         // While handlers are at it the keeper looks by itself, so that they need not wake it for each turn.

@@ -68,7 +68,7 @@ pub(crate) struct Setup {
     pub(crate) listeners: Vec<Listener>,
     pub(crate) stop: StopHandle,
     #[cfg(test)]
-    pub(crate) stone: Option<Arc<parking_tests::Stone>>,
+    pub(crate) parking: Option<Arc<parking_tests::Parking>>,
 }
 
 /// When a worker leaves by itself.
@@ -114,7 +114,7 @@ impl Worker {
                 listeners: Vec::new(),
                 stop: StopHandle::default(),
                 #[cfg(test)]
-                stone: None,
+                parking: None,
             },
             wrong: None,
         }

@@ -1,4 +1,4 @@
-//! What a worker does while its claim is parked: with a stone made of threads, which parks as another process does.
+//! What a worker does while its claim is parked: with claims parked here as another process parks them.
 
 use std::{
     sync::{
@@ -7,36 +7,37 @@ use std::{
         mpsc,
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use crossbeam_channel::{Sender, bounded};
 
 use crate::{
+    clock::monotonic,
     error::Result,
-    queue::{JobRequest, claim::Claim, state::State},
+    queue::{JobRequest, claim::Claim},
     store::{
         Store,
         change::{Applied, Intent, Outcome},
         committer::Ticket,
     },
     task::Registry,
-    worker::{Event, Worker},
+    worker::{Event, Worker, tests::wait_until_ready},
 };
 
 const SOON: Duration = Duration::from_mins(1);
 
 /// Answers a claim that finds something at once, and parks any other until it is told to serve it.
 #[derive(Default)]
-pub(crate) struct Stone {
+pub(crate) struct Parking {
     parked: Mutex<Vec<(Claim, Sender<Result<Applied>>)>>,
     told: Mutex<Option<mpsc::Sender<()>>>,
     /// Changes with settlements in them.
     settled: AtomicUsize,
 }
 
-impl Stone {
-    /// A stone, and what it says of each claim that it parks.
+impl Parking {
+    /// A place to park, and what it says of each claim that it parks.
     fn new() -> (Arc<Self>, mpsc::Receiver<()>) {
         let (told, parked) = mpsc::channel();
         (Arc::new(Self { told: Mutex::new(Some(told)), ..Self::default() }), parked)
@@ -70,7 +71,7 @@ impl Stone {
 }
 
 /// A worker that says which jobs it begins and completes, and whose handlers of `hold` end when they are told to.
-fn worker(store: &Store, stone: &Arc<Stone>) -> (Worker, mpsc::Receiver<Event>, mpsc::Sender<()>) {
+fn worker(store: &Store, parking: &Arc<Parking>) -> (Worker, mpsc::Receiver<Event>, mpsc::Sender<()>) {
     let (go_on, may_go_on) = mpsc::channel::<()>();
     let may_go_on = Mutex::new(may_go_on);
     let mut tasks = Registry::new();
@@ -87,48 +88,41 @@ fn worker(store: &Store, stone: &Arc<Stone>) -> (Worker, mpsc::Receiver<Event>, 
             let _ = tell.send(event.clone());
         }
     });
-    worker.setup.stone = Some(stone.clone());
+    worker.setup.parking = Some(parking.clone());
     (worker, events, go_on)
 }
 
 #[test]
 fn idle_worker_answers_a_stop_though_its_claim_is_parked() {
     let store = Store::in_memory().unwrap();
-    let (stone, parked) = Stone::new();
-    let (worker, _events, _go_on) = worker(&store, &stone);
+    let (parking, parked) = Parking::new();
+    let (worker, _events, _go_on) = worker(&store, &parking);
     let stop = worker.stop_handle();
     let run = thread::spawn(move || worker.run().unwrap());
     parked.recv_timeout(SOON).unwrap();
-    let asked = Instant::now();
+    let asked = monotonic();
     stop.stop();
     assert_eq!(run.join().unwrap().completed, 0);
-    assert!(asked.elapsed() < Duration::from_secs(5), "the claim was parked for half a minute");
+    assert!(monotonic().duration_since(asked) < Duration::from_secs(5), "the claim was parked for half a minute");
 
     // What the claim is answered with afterwards goes back, uncharged.
     let id = store.queue("default").enqueue(JobRequest::new("note", &())).unwrap();
-    stone.serve(&store);
-    let watched = store.inner.site.wakes();
-    let give_back = Instant::now();
-    let mut seen = watched;
-    while store.job(id).unwrap().state != State::Ready {
-        assert!(give_back.elapsed() < SOON, "the job is still held by nobody");
-        store.inner.wait_for_commit(seen, give_back, give_back + SOON);
-        seen = store.inner.site.wakes();
-    }
+    parking.serve(&store);
+    wait_until_ready(&store, id);
     assert_eq!(store.job(id).unwrap().attempt, 0);
 }
 
 #[test]
 fn parked_claim_is_answered_with_the_job_that_came() {
     let store = Store::in_memory().unwrap();
-    let (stone, parked) = Stone::new();
-    let (worker, events, _go_on) = worker(&store, &stone);
+    let (parking, parked) = Parking::new();
+    let (worker, events, _go_on) = worker(&store, &parking);
     let stop = worker.stop_handle();
     let run = thread::spawn(move || worker.run().unwrap());
     for _ in 0..3 {
         parked.recv_timeout(SOON).unwrap();
         let id = store.queue("default").enqueue(JobRequest::new("note", &())).unwrap();
-        stone.serve(&store);
+        parking.serve(&store);
         assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::Started { job, .. } if job == id));
         assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::Completed { job, .. } if job == id));
     }
@@ -141,8 +135,8 @@ fn endings_do_not_wait_for_a_parked_claim() {
     let store = Store::in_memory().unwrap();
     let queue = store.queue("default");
     let held = queue.enqueue(JobRequest::new("hold", &())).unwrap();
-    let (stone, parked) = Stone::new();
-    let (worker, events, go_on) = worker(&store, &stone);
+    let (parking, parked) = Parking::new();
+    let (worker, events, go_on) = worker(&store, &parking);
     let worker = worker.concurrency(2);
     let stop = worker.stop_handle();
     let run = thread::spawn(move || worker.run().unwrap());
@@ -151,11 +145,11 @@ fn endings_do_not_wait_for_a_parked_claim() {
     parked.recv_timeout(SOON).unwrap();
     go_on.send(()).unwrap();
     assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::Completed { job, .. } if job == held));
-    assert_eq!(stone.parked.lock().unwrap().len(), 1, "the claim still waits");
+    assert_eq!(parking.parked.lock().unwrap().len(), 1, "the claim still waits");
     assert_eq!(store.wait_ended(held, SOON).unwrap(), None);
 
     let id = queue.enqueue(JobRequest::new("note", &())).unwrap();
-    stone.serve(&store);
+    parking.serve(&store);
     assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::Started { job, .. } if job == id));
     stop.stop();
     assert_eq!(run.join().unwrap().completed, 2);
@@ -167,8 +161,8 @@ fn last_completion_and_next_claim_are_one_change() {
     let queue = store.queue("default");
     queue.enqueue_batch((0..10).map(|_| JobRequest::new("note", &()))).unwrap();
     let before = store.version().unwrap().0;
-    let (stone, parked) = Stone::new();
-    let (worker, events, _go_on) = worker(&store, &stone);
+    let (parking, parked) = Parking::new();
+    let (worker, events, _go_on) = worker(&store, &parking);
     let worker = worker.prefetch(0);
     let stop = worker.stop_handle();
     let run = thread::spawn(move || worker.run().unwrap());
@@ -177,6 +171,6 @@ fn last_completion_and_next_claim_are_one_change() {
     assert_eq!(run.join().unwrap().completed, 10);
     // The first claim, nine turns that complete one job and claim the next, and the last completion.
     assert_eq!(store.version().unwrap().0 - before, 11);
-    assert_eq!(stone.settled.load(Ordering::SeqCst), 10);
+    assert_eq!(parking.settled.load(Ordering::SeqCst), 10);
     assert_eq!(events.try_iter().count(), 20);
 }

@@ -1,4 +1,4 @@
-//! How many jobs a worker claims ahead of its handlers: a fixed number, or as many as it has measured to be little work.
+//! How many jobs a worker claims ahead of its handlers: a fixed number, or as many as are little work by its measure.
 //!
 //! What is claimed ahead costs fewer commits per job, and other workers can't have it: so a worker that adapts holds
 //! little measured work, grows only while its measure holds, and gives back what it holds when that was wrong.

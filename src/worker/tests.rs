@@ -6,11 +6,11 @@ use std::{
 };
 
 use crate::{
-    clock::Timestamp,
+    clock::{Timestamp, deadline_after, monotonic},
     queue::{
         JobRequest,
         claim::Claim,
-        id::SessionId,
+        id::{JobId, SessionId},
         reclaim::Reclaim,
         select::{Tasks, Wanted},
         state::State,
@@ -37,6 +37,19 @@ fn make_suspect(store: &Store) {
     let Outcome::Claimed(claimed) = store.inner.perform(Intent::Claim(claim)).unwrap() else { unreachable!() };
     let started = vec![(claimed.jobs[0].record.id, claimed.token.unwrap(), Timestamp::now())];
     store.inner.perform(Intent::Reclaim(Reclaim { started, ..Reclaim::of_all(session, None) })).unwrap();
+}
+
+/// Waits until a job that was held is back in its queue.
+pub(super) fn wait_until_ready(store: &Store, job: JobId) {
+    let (since, deadline) = (monotonic(), deadline_after(Duration::from_mins(1)));
+    loop {
+        let seen = store.inner.site.wakes();
+        if store.job(job).unwrap().state == State::Ready {
+            return;
+        }
+        assert!(monotonic() < deadline, "job {job} is still held");
+        store.inner.wait_for_commit(seen, since, deadline);
+    }
 }
 
 #[test]
@@ -129,12 +142,7 @@ fn worker_that_does_not_maintain_the_store_gives_its_lost_leases_back_and_takes_
     };
     store.inner.perform(Intent::Claim(claim)).unwrap();
     store.inner.doubt_leases();
-    let (since, mut seen) = (crate::clock::monotonic(), store.inner.site.wakes());
-    while store.job(lost).unwrap().state != State::Ready {
-        assert!(since.elapsed() < soon, "nobody has given the lease back");
-        store.inner.wait_for_commit(seen, since, since + soon);
-        seen = store.inner.site.wakes();
-    }
+    wait_until_ready(&store, lost);
     assert_eq!(store.job(due).unwrap().state, State::Scheduled, "two looks long, nobody has promoted it");
 
     store.inner.is_maintained_elsewhere.store(false, Ordering::Release);

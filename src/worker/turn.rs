@@ -332,15 +332,15 @@ impl Crew {
 
     pub(super) fn submit(&self, intents: Vec<Intent>, wait: Duration) -> Result<Ticket> {
         #[cfg(test)]
-        if let Some(stone) = &self.setup.stone {
-            return stone.submit(&self.store, intents, wait);
+        if let Some(parking) = &self.setup.parking {
+            return parking.submit(&self.store, intents, wait);
         }
         self.store.inner.submit_turn(intents, wait)
     }
 
     pub(super) fn has_stone(&self) -> bool {
         #[cfg(test)]
-        if self.setup.stone.is_some() {
+        if self.setup.parking.is_some() {
             return true;
         }
         self.store.inner.has_stone()
