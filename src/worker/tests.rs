@@ -151,3 +151,27 @@ fn worker_that_does_not_maintain_the_store_gives_its_lost_leases_back_and_takes_
     stop.stop();
     assert_eq!(running.join().unwrap().completed, 1);
 }
+
+#[test]
+fn completion_does_not_wait_for_the_slow_job_behind_it() {
+    let store = Store::in_memory().unwrap();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let gate = Mutex::new(may_go_on);
+    let mut tasks = Registry::new();
+    tasks
+        .register("work", move |_, is_slow: bool| {
+            if is_slow {
+                gate.lock().unwrap().recv().unwrap();
+            }
+            Ok(())
+        })
+        .unwrap();
+    let jobs = [false, true].map(|is_slow| JobRequest::new("work", &is_slow));
+    let jobs = store.queue("default").enqueue_batch(jobs).unwrap();
+    let worker = Worker::new(&store).tasks(tasks).prefetch(1).drain(true);
+    let running = std::thread::spawn(move || worker.run().unwrap());
+    assert_eq!(store.wait_ended(jobs[0], Duration::from_mins(1)).unwrap(), None);
+    assert_eq!(store.job(jobs[1]).unwrap().state, State::Running);
+    go_on.send(()).unwrap();
+    assert_eq!(running.join().unwrap().completed, 2);
+}
