@@ -40,7 +40,7 @@ impl Store {
     /// `Unavailable` when the files beside the store can't be read.
     pub fn sessions(&self) -> Result<Vec<SessionInfo>> {
         let Some(files) = self.inner.site.files() else { return Ok(Vec::new()) };
-        let jobs = held(self.inner.rows()?.as_ref())?;
+        let jobs = held(self.inner.peek()?.as_ref())?;
         let of = |session: SessionId| jobs.iter().filter(move |job| job.session == session);
         let info = |seen: local::Seen| SessionInfo {
             id: seen.id,

@@ -50,9 +50,9 @@ pub(super) struct Work {
     /// Run so many jobs at once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number_from::<usize>(1))]
     concurrency: usize,
-    /// Claim so many jobs ahead: fewer commits per job, but others can't have them
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number_from::<usize>(0))]
-    prefetch: usize,
+    /// Claim so many jobs ahead: fewer commits per job, but others can't have them [default: at most 50 ms of work]
+    #[arg(long, value_name = "N", value_parser = number_from::<usize>(0))]
+    prefetch: Option<usize>,
     /// Leave when nothing it can run is ready and nothing of its queues runs, and say what stays
     #[arg(long)]
     drain: bool,
@@ -127,7 +127,6 @@ impl Work {
         let mut worker = Worker::new(store)
             .tasks(tasks)
             .concurrency(self.concurrency)
-            .prefetch(self.prefetch)
             .policy(if self.strict { Policy::Strict } else { Policy::Rebase })
             .drain(self.drain)
             .stopped_by(stop)
@@ -137,6 +136,9 @@ impl Work {
                     eprintln!("{program}: {text}");
                 }
             });
+        if let Some(jobs) = self.prefetch {
+            worker = worker.prefetch(jobs);
+        }
         if self.with_scheduled {
             worker = worker.drain_with_scheduled();
         }

@@ -1,7 +1,7 @@
 //! The sessions as others see them. Files here may be cut short, damaged or not ours: they are read with a bound, and
 //! what can't be understood reads as absent.
 
-use std::{fs::File, io};
+use std::{fs::File, io, time::Duration};
 
 use super::{
     children,
@@ -23,6 +23,8 @@ pub(crate) struct Seen {
     pub(crate) label: String,
     pub(crate) started_ms: u64,
     pub(crate) beat: u64,
+    /// Within which time it said that it would beat again.
+    pub(crate) beat_interval: Duration,
     /// Whether its process holds the file's lock.
     pub(crate) alive: bool,
     pub(crate) notes: Vec<Note>,
@@ -69,7 +71,18 @@ pub(crate) fn remove_leftovers(folder: &Folder) -> Result<()> {
 fn unreadable(id: SessionId) -> Seen {
     let Header { pid, boot_id, label: _, started_ms } = Header::default();
     let label = "not readable by this user".to_owned();
-    Seen { id, pid, boot_id, label, started_ms, beat: 0, alive: true, notes: Vec::new(), is_readable: false }
+    Seen {
+        id,
+        pid,
+        boot_id,
+        label,
+        started_ms,
+        beat: 0,
+        beat_interval: Duration::ZERO,
+        alive: true,
+        notes: Vec::new(),
+        is_readable: false,
+    }
 }
 
 fn see(id: SessionId, file: &File) -> io::Result<Seen> {
@@ -78,7 +91,9 @@ fn see(id: SessionId, file: &File) -> io::Result<Seen> {
     let bytes = files::read_start(file, FILE_BYTES)?;
     let header = Header::decode(&bytes);
     // Without a header of this format the rest may be of any.
-    let (beat, notes) = if header.is_some() { (record::beat(&bytes), record::notes(&bytes)) } else { (0, Vec::new()) };
+    let ((beat, interval_ms), notes) =
+        if header.is_some() { (record::beat(&bytes), record::notes(&bytes)) } else { ((0, 0), Vec::new()) };
+    let beat_interval = Duration::from_millis(interval_ms);
     let Header { pid, boot_id, label, started_ms } = header.unwrap_or_default();
-    Ok(Seen { id, pid, boot_id, label, started_ms, beat, alive, notes, is_readable: true })
+    Ok(Seen { id, pid, boot_id, label, started_ms, beat, beat_interval, alive, notes, is_readable: true })
 }

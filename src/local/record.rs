@@ -4,7 +4,7 @@
 //!   0  magic and format (8)   pid u32   label length u32   started_ms u64
 //!  24  boot id, zero-padded (64)        label (256)
 //! 344  checksum of all before (8)
-//! 352  beat u64
+//! 352  beat u64   the longest time to the next beat, in ms, u64
 //! 512  notes of 64 bytes: job (12)  token u64  started_ms u64  state u8 ... checksum (8)
 //! ```
 //!
@@ -16,13 +16,14 @@ use crate::queue::id::{ID_BYTES, JobId, Token};
 /// No more than this is ever written to, or read from, a session file.
 pub(super) const FILE_BYTES: usize = 1 << 20;
 pub(super) const BEAT_AT: u64 = 352;
+pub(super) const BEAT_BYTES: usize = 16;
 pub(super) const NOTE_BYTES: usize = 64;
 pub(super) const NOTES_MAX: u32 = 16_376;
 const _: () = assert!(HEADER_BYTES + NOTES_MAX as usize * NOTE_BYTES == FILE_BYTES);
 
 const HEADER_BYTES: usize = 512;
 const HEADER_SUM_AT: usize = 344;
-const MAGIC: [u8; 8] = *b"casqses1";
+const MAGIC: [u8; 8] = *b"casqses2";
 const BOOT_AT: usize = 24;
 const LABEL_AT: usize = BOOT_AT + BOOT_ID_BYTES + 1;
 const LABEL_BYTES: usize = HEADER_SUM_AT - LABEL_AT;
@@ -99,9 +100,18 @@ impl Header {
     }
 }
 
-/// The beat in a session file, 0 where the file is too short to hold one.
-pub(super) fn beat(file: &[u8]) -> u64 {
-    usize::try_from(BEAT_AT).ok().and_then(|at| u64_at(file, at)).unwrap_or(0)
+/// The beat in a session file and when the next is due, in milliseconds; 0 where the file is too short to hold them.
+pub(super) fn beat(file: &[u8]) -> (u64, u64) {
+    let beat = usize::try_from(BEAT_AT).ok().and_then(|at| Some((u64_at(file, at)?, u64_at(file, at + 8)?)));
+    beat.unwrap_or((0, 0))
+}
+
+/// The bytes of a beat, one write: who reads it sees no beat without its own interval.
+pub(super) fn encode_beat(beat: u64, interval_ms: u64) -> [u8; BEAT_BYTES] {
+    let mut bytes = [0; BEAT_BYTES];
+    bytes[..8].copy_from_slice(&beat.to_le_bytes());
+    bytes[8..].copy_from_slice(&interval_ms.to_le_bytes());
+    bytes
 }
 
 /// The notes in a session file: free, torn and cut slots hold none.

@@ -7,6 +7,7 @@ use std::{
     fs::File,
     path::PathBuf,
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use super::{
@@ -32,7 +33,8 @@ pub(crate) struct SessionFile {
     slots: Mutex<Slots>,
 }
 
-/// The place of one job's note. It must be given back by [`SessionFile::clear`] to be used again.
+/// The place of one job's note. It must be given back by [`SessionFile::clear`] or
+/// [`SessionFile::leave`] to be used again.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct NoteSlot {
@@ -60,11 +62,11 @@ impl SessionFile {
         Ok(Self { path, file, beat: Mutex::default(), slots: Mutex::default() })
     }
 
-    /// Shows that this process still runs.
-    pub(crate) fn beat(&self) -> Result<()> {
+    /// Shows that this process still runs, and says within which time it will show so again.
+    pub(crate) fn beat(&self, interval: Duration) -> Result<()> {
         let mut beat = self.beat.lock().unwrap_or_else(PoisonError::into_inner);
         *beat = beat.wrapping_add(1);
-        self.write(&beat.to_le_bytes(), BEAT_AT)
+        self.write(&record::encode_beat(*beat, crate::clock::millis(interval)), BEAT_AT)
     }
 
     /// Notes that a job's handler is about to be called.
@@ -86,8 +88,14 @@ impl SessionFile {
         self.write(&Note { state, ..slot.note }.encode(), record::slot_at(slot.index))
     }
 
-    /// Forgets a note, once the job is settled. A slot whose note could not be wiped is not used again; a note of a
-    /// settled job harms nobody, since its token is no longer valid.
+    /// Gives back the slot of a job that was settled. The note stays until the next one takes its place, which saves a
+    /// write for each job: it harms nobody, since its token is no longer valid.
+    #[expect(clippy::needless_pass_by_value, reason = "a slot that was given back can't be written again")]
+    pub(crate) fn leave(&self, slot: NoteSlot) {
+        self.free(slot.index);
+    }
+
+    /// Forgets a note of a job that was not settled. A slot whose note could not be wiped is not used again.
     #[expect(clippy::needless_pass_by_value, reason = "a slot that was given back can't be written again")]
     pub(crate) fn clear(&self, slot: NoteSlot) -> Result<()> {
         self.write(&[0; NOTE_BYTES], record::slot_at(slot.index))?;

@@ -2,6 +2,7 @@ use std::{
     fs::{File, OpenOptions},
     path::Path,
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use super::{
@@ -97,11 +98,12 @@ fn session_is_alive_until_its_owner_drops_it() {
     let id = SessionId::random();
     assert_eq!(look(&folder, id).unwrap(), None);
     let session = SessionFile::create(&folder, id, "a worker").unwrap();
-    session.beat().unwrap();
-    session.beat().unwrap();
+    session.beat(Duration::from_millis(50)).unwrap();
+    session.beat(Duration::from_secs(1)).unwrap();
     let alive = seen(&folder, id);
     assert_eq!((alive.pid, alive.boot_id.as_str()), (std::process::id(), boot_id()));
     assert_eq!((alive.label.as_str(), alive.beat, alive.alive), ("a worker", 2, true));
+    assert_eq!(alive.beat_interval, Duration::from_secs(1));
     assert!(alive.started_ms > 0);
     drop(session);
     assert_eq!(sessions(&folder).unwrap(), [Seen { alive: false, ..alive }]);
@@ -138,6 +140,33 @@ fn notes_tell_how_far_each_job_came() {
     let _slot = session.note_started(JOB, Token(4), 7).unwrap();
     assert_eq!(seen(&folder, id).notes, [note(4, NoteState::Started), ended[0], ended[1]]);
     assert!(seen(&folder, id).label.starts_with("long label"));
+}
+
+#[test]
+fn note_of_a_settled_job_stays_until_its_place_is_needed() {
+    let (_home, folder) = folder();
+    let id = SessionId::random();
+    let session = SessionFile::create(&folder, id, "").unwrap();
+    let tokens = || seen(&folder, id).notes.iter().map(|note| note.token.0).collect::<Vec<_>>();
+    let slot = session.note_started(JOB, Token(1), 7).unwrap();
+    session.leave(slot);
+    assert_eq!(tokens(), [1]);
+    let slot = session.note_started(JOB, Token(2), 7).unwrap();
+    assert_eq!(tokens(), [2]);
+    session.clear(slot).unwrap();
+    assert_eq!(tokens(), [0; 0]);
+}
+
+#[test]
+fn session_file_of_a_former_format_says_nothing() {
+    let (_home, folder) = folder();
+    let id = SessionId::random();
+    let session = SessionFile::create(&folder, id, "").unwrap();
+    session.beat(Duration::from_secs(1)).unwrap();
+    let file = OpenOptions::new().write(true).open(session_path(&folder, id)).unwrap();
+    files::write_at(&file, b"casqses1", 0).unwrap();
+    let seen = seen(&folder, id);
+    assert_eq!((seen.pid, seen.beat, seen.beat_interval, seen.alive), (0, 0, Duration::ZERO, true));
 }
 
 #[test]

@@ -174,27 +174,12 @@ impl Store {
         wanted: &Wanted,
         pause: impl FnOnce(),
     ) -> Result<ClaimAnswer> {
-        let mut seen = Selection::default();
-        {
-            let rows = self.inner.rows()?;
-            for queue in queues {
-                let head: HeadRecord = get_record(rows.as_ref(), &keys::head(queue))?.unwrap_or_default();
-                if !head.paused {
-                    select(rows.as_ref(), queue, wanted, &mut seen)?;
-                }
-            }
-        }
-        if seen.jobs.is_empty() {
-            return Ok(ClaimAnswer {
-                leases: Vec::new(),
-                hijacks: Vec::new(),
-                alone: false,
-                suspects_wait: seen.suspects_wait,
-            });
+        let (candidates, suspects_wait) = self.peek(queues, wanted)?;
+        if candidates.is_empty() {
+            return Ok(ClaimAnswer { leases: Vec::new(), hijacks: Vec::new(), alone: false, suspects_wait });
         }
         pause();
         let session = self.inner.session()?;
-        let candidates = seen.jobs.iter().map(|job| Candidate { job: job.id, key: job.key_in(Home::Ready) }).collect();
         let claim = Claim {
             session: session.id,
             queues: queues.to_vec(),
@@ -206,6 +191,20 @@ impl Store {
         let applied = self.inner.commit(Vec::new(), vec![Intent::Claim(claim)], None)?;
         let answer = leases_of(&self.inner, &session, applied)?;
         // A claim whose candidates are all still there looks no further, and so at no suspect job.
-        Ok(ClaimAnswer { suspects_wait: answer.suspects_wait || (seen.suspects_wait && !answer.alone), ..answer })
+        Ok(ClaimAnswer { suspects_wait: answer.suspects_wait || (suspects_wait && !answer.alone), ..answer })
+    }
+
+    /// What a claim would get now, and whether a suspect job waits for somebody who is idle.
+    pub(crate) fn peek(&self, queues: &[String], wanted: &Wanted) -> Result<(Vec<Candidate>, bool)> {
+        let mut seen = Selection::default();
+        let rows = self.inner.peek()?;
+        for queue in queues {
+            let head: HeadRecord = get_record(rows.as_ref(), &keys::head(queue))?.unwrap_or_default();
+            if !head.paused {
+                select(rows.as_ref(), queue, wanted, &mut seen)?;
+            }
+        }
+        let candidates = seen.jobs.iter().map(|job| Candidate { job: job.id, key: job.key_in(Home::Ready) }).collect();
+        Ok((candidates, seen.suspects_wait))
     }
 }

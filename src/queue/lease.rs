@@ -352,6 +352,7 @@ impl Lease {
     pub(crate) fn abandon(&self) {
         self.held.is_settled.store(true, Ordering::Release);
         self.held.session.let_go(self.id(), self.token());
+        self.held.inner.doubt_leases();
     }
 
     /// Notes that a transaction has completed the job.
@@ -363,7 +364,11 @@ impl Lease {
     /// P5: leaves the job to its child process. It is not charged: once the child has ended, it goes back as not begun.
     pub(crate) fn leave_to_child(&self) {
         self.abandon();
-        self.forget_run();
+        if let Some(note) = self.run().note.take()
+            && let Err(error) = note.clear()
+        {
+            self.held.inner.site.note_trouble(&error);
+        }
     }
 
     pub(crate) fn held_job(&self) -> HeldJob {
@@ -373,14 +378,8 @@ impl Lease {
     pub(crate) fn note_settled(&self) {
         self.held.is_settled.store(true, Ordering::Release);
         self.held.session.let_go(self.id(), self.token());
-        self.forget_run();
-    }
-
-    fn forget_run(&self) {
-        if let Some(note) = self.run().note.take()
-            && let Err(error) = note.clear()
-        {
-            self.held.inner.site.note_trouble(&error);
+        if let Some(note) = self.run().note.take() {
+            note.leave();
         }
     }
 

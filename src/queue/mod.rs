@@ -37,6 +37,8 @@ mod schedule_tests;
 #[cfg(test)]
 mod select_tests;
 #[cfg(test)]
+mod settle_tests;
+#[cfg(test)]
 mod table_tests;
 
 pub(crate) use self::held::{HeldJob, held};

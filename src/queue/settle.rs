@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     clock::Timestamp,
     codec::Payload,
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     queue::{
         id::{JobId, Token},
-        record::{Home, ProgressRecord},
+        record::{Home, JobRecord, ProgressRecord},
         state::State,
     },
     store::{apply::Context, change::Outcome, keys::ById},
@@ -60,8 +60,64 @@ pub(crate) struct Settled {
     pub(crate) run_at: Option<Timestamp>,
 }
 
+/// What became of one settlement of several that may fail each by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Each {
+    Settled(Settled),
+    /// P6: the lease is another's, or nobody's.
+    Lost(String),
+    /// It asks for what can't be done: a result that is too large.
+    Refused(String),
+    /// The job's row can't be read.
+    Damaged(String),
+}
+
+impl Settle {
+    /// About how many bytes it adds to a change.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        match &self.how {
+            Ending::Complete { result } => result.as_ref().map_or(0, |result| result.as_bytes().len()),
+            Ending::Fail { message, .. } => message.len(),
+            Ending::Snooze { .. } | Ending::Release | Ending::Cancel => 0,
+        }
+    }
+}
+
+/// Settles one lease, or fails the change.
 pub(crate) fn settle(context: &mut Context<'_>, settle: &Settle) -> Result<Outcome> {
-    let mut job = context.held(settle.job, settle.token)?;
+    let job = admit(context, settle)?;
+    carry_out(context, settle, job).map(Outcome::Settled)
+}
+
+/// Settles leases that have nothing to do with each other: one that can't be settled leaves no trace, and the change
+/// goes on.
+pub(crate) fn settle_each(context: &mut Context<'_>, settlements: &[Settle]) -> Result<Outcome> {
+    let each = |settle: &Settle| match admit(context, settle) {
+        Ok(job) => carry_out(context, settle, job).map(Each::Settled),
+        Err(error) => refusal(error),
+    };
+    settlements.iter().map(each).collect::<Result<_>>().map(Outcome::SettledEach)
+}
+
+fn refusal(error: Error) -> Result<Each> {
+    match error.kind() {
+        ErrorKind::LeaseLost => Ok(Each::Lost(error.full_message())),
+        ErrorKind::Invalid => Ok(Each::Refused(error.full_message())),
+        ErrorKind::Corrupt => Ok(Each::Damaged(error.full_message())),
+        _ => Err(error),
+    }
+}
+
+/// The held job that may be settled so. Nothing is written here, so that whatever is refused left no trace.
+fn admit(context: &mut Context<'_>, settle: &Settle) -> Result<JobRecord> {
+    let job = context.held(settle.job, settle.token)?;
+    if let Ending::Complete { result: Some(result) } = &settle.how {
+        context.admit_payload(&format!("the result of job {}", job.id), result.as_bytes().len())?;
+    }
+    Ok(job)
+}
+
+fn carry_out(context: &mut Context<'_>, settle: &Settle, mut job: JobRecord) -> Result<Settled> {
     let label = job.lease.as_ref().map(|lease| lease.label.clone()).unwrap_or_default();
     context.take_out(&job, Home::ById(ById::Held));
     job.lease = None;
@@ -69,12 +125,9 @@ pub(crate) fn settle(context: &mut Context<'_>, settle: &Settle) -> Result<Outco
         job.started_at = settle.started_at;
     }
     let run_at = context.now;
-    let settled = |job: JobId, state, attempt, run_at| Ok(Outcome::Settled(Settled { job, state, attempt, run_at }));
+    let settled = |job: JobId, state, attempt, run_at| Ok(Settled { job, state, attempt, run_at });
     match &settle.how {
         Ending::Complete { result } => {
-            if let Some(result) = result {
-                context.admit_payload(&format!("the result of job {}", job.id), result.as_bytes().len())?;
-            }
             job.attempt += 1;
             job.result.clone_from(result);
             let (id, attempt) = (job.id, job.attempt);

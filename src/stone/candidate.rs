@@ -34,8 +34,18 @@ pub(crate) struct Means {
     pub(crate) router: Arc<Router>,
     pub(crate) inbox: Inbox,
     pub(crate) hook: Option<Arc<dyn StorageHook>>,
-    /// Called when a client is gone.
-    pub(crate) on_gone: Arc<dyn Fn() + Send + Sync>,
+    pub(crate) on_news: Arc<dyn Fn(News) + Send + Sync>,
+}
+
+/// What a candidate tells its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// Of this process's stone a client has gone.
+    ClientGone,
+    /// Another process is the stone.
+    StoneElsewhere,
+    /// That is no longer so.
+    NoStoneElsewhere,
 }
 
 /// A process that stands for stone, until this is dropped; then it leaves, if it is one.
@@ -79,10 +89,12 @@ fn stand(means: &Means, stopped: &Receiver<()>) {
     let has_stopped = || !matches!(stopped.try_recv(), Err(crossbeam_channel::TryRecvError::Empty));
     while !has_stopped() {
         if let Some(connection) = means.router.connection() {
+            (means.on_news)(News::StoneElsewhere);
             select! {
                 recv(connection.ended()) -> _ => {}
-                recv(stopped) -> _ => return,
+                recv(stopped) -> _ => {}
             }
+            (means.on_news)(News::NoStoneElsewhere);
             continue;
         }
         let served = take_the_seat(means, &has_stopped);
@@ -98,7 +110,7 @@ fn stand(means: &Means, stopped: &Receiver<()>) {
 
 /// Serves, if the writer's lock can be had and nobody else does.
 fn take_the_seat(means: &Means, has_stopped: &dyn Fn() -> bool) -> Result<()> {
-    let Means { site, desk, router, inbox, hook, on_gone } = means;
+    let Means { site, desk, router, inbox, hook, on_news } = means;
     let Some(files) = site.files() else { return Ok(()) };
     let give_up = || has_stopped() || router.connection().is_some();
     let Some(guard) = files.lock()?.take_unless(PURPOSE, give_up)? else { return Ok(()) };
@@ -112,7 +124,7 @@ fn take_the_seat(means: &Means, has_stopped: &dyn Fn() -> bool) -> Result<()> {
         inbox,
         commits: router.commits(),
         hook: hook.clone(),
-        on_gone: on_gone.as_ref(),
+        on_gone: &|| on_news(News::ClientGone),
     };
     serve(&ground, guard)
 }

@@ -5,7 +5,13 @@
 //! window each claim would pass over all rows that the claims before it took out: where a visit finds nothing is
 //! remembered, until something is put there.
 
-use std::{cell::RefCell, collections::{BTreeMap, HashMap}, ops::Bound, sync::Arc, time::Instant};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashMap},
+    ops::Bound,
+    sync::Arc,
+    time::Instant,
+};
 
 use crate::{
     engine::{Basis, RowSet, Rows, Visit},

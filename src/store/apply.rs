@@ -63,12 +63,14 @@ impl Context<'_> {
 
     /// Adds bytes that come from outside to what the change takes.
     pub(crate) fn admit_bytes(&mut self, bytes: usize) -> Result<()> {
-        self.payload_bytes += bytes;
-        if self.payload_bytes > CHANGE_BYTES_MAX {
+        // What is refused takes nothing: the change may go on without it.
+        let after = self.payload_bytes + bytes;
+        if after > CHANGE_BYTES_MAX {
             return Err(Error::invalid(format!(
                 "the change takes more than {CHANGE_BYTES_MAX} bytes; split it into smaller ones"
             )));
         }
+        self.payload_bytes = after;
         Ok(())
     }
 }
@@ -108,6 +110,7 @@ fn perform(intent: &Intent, context: &mut Context<'_>) -> Result<Outcome> {
         Intent::Enqueue(job) => queue::enqueue::enqueue(context, job),
         Intent::Claim(claim) => queue::claim::claim(context, claim),
         Intent::Settle(settle) => queue::settle::settle(context, settle),
+        Intent::SettleEach(settlements) => queue::settle::settle_each(context, settlements),
         Intent::Extend { job, token } => queue::settle::extend(context, *job, *token),
         Intent::Progress { job, token, fraction, message } => {
             queue::settle::progress(context, *job, *token, *fraction, message)

@@ -15,7 +15,7 @@ use crate::{
         enqueue::NewJob,
         id::{JobId, Token},
         reclaim::{Reclaim, Reclaimed},
-        settle::{Ending, Settle, Settled},
+        settle::{Each, Settle, Settled},
     },
     store::{
         conflict::{Version, Writer},
@@ -63,7 +63,8 @@ impl Change {
         let of_intent = |intent: &Intent| match intent {
             Intent::Put { value: Value::Plain(payload), .. } => payload.as_bytes().len(),
             Intent::Enqueue(job) => job.args.as_bytes().len(),
-            Intent::Settle(Settle { how: Ending::Complete { result: Some(result) }, .. }) => result.as_bytes().len(),
+            Intent::Settle(settle) => settle.payload_bytes(),
+            Intent::SettleEach(settlements) => settlements.iter().map(Settle::payload_bytes).sum(),
             _ => 0,
         };
         self.intents.iter().map(of_intent).sum()
@@ -107,6 +108,8 @@ pub(crate) enum Intent {
     Enqueue(NewJob),
     Claim(Claim),
     Settle(Settle),
+    /// Settlements that may fail each by itself, and let the rest of the change stand.
+    SettleEach(Vec<Settle>),
     /// Says that the lease is still used; refused where it is lost.
     Extend {
         job: JobId,
@@ -130,12 +133,21 @@ pub(crate) enum Intent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Outcome {
     Done,
-    Enqueued { job: JobId, existing: bool },
+    Enqueued {
+        job: JobId,
+        existing: bool,
+    },
     Claimed(Claimed),
     Settled(Settled),
-    Promoted { jobs: usize },
+    /// In the order of the settlements.
+    SettledEach(Vec<Each>),
+    Promoted {
+        jobs: usize,
+    },
     Reclaimed(Reclaimed),
-    Pruned { jobs: usize },
+    Pruned {
+        jobs: usize,
+    },
 }
 
 /// What became of a change that was neither a conflict nor refused (those are errors).

@@ -20,9 +20,10 @@ use crate::{
     },
     stone::{
         Commits,
-        candidate::{Candidate, Means},
+        candidate::{Candidate, Means, News},
     },
     store::{
+        alarm::{Alarm, Ringer},
         change::{Applied, Change, ChangeId, ClientId, Guard, Intent, Outcome},
         committer::{By, Committer},
         conflict::{Version, Writer},
@@ -63,6 +64,10 @@ pub(crate) struct Inner {
     /// No claims any more: what is held is being given back.
     closing: AtomicBool,
     closed: AtomicBool,
+    pub(crate) is_maintained_elsewhere: AtomicBool,
+    is_client_gone: AtomicBool,
+    /// Rung when what they are to do may have changed.
+    maintainers: Mutex<Vec<Ringer>>,
 }
 
 impl Inner {
@@ -89,6 +94,9 @@ impl Inner {
             pins: OnceLock::new(),
             closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            is_maintained_elsewhere: AtomicBool::new(false),
+            is_client_gone: AtomicBool::new(false),
+            maintainers: Mutex::default(),
         }
     }
 
@@ -187,18 +195,12 @@ impl Inner {
         self.committer.by() != By::Itself
     }
 
-    /// Whether this process sees to what every store needs: the one that is the stone does, and where there is none all
-    /// workers do.
-    pub(crate) fn maintains(&self) -> bool {
-        self.committer.by() != By::Stone
-    }
-
     pub(crate) fn commits_by_path(&self) -> CommitsByPath {
         self.committer.paths().counted()
     }
 
     /// W4: stands for stone until the guard is dropped.
-    pub(crate) fn stand(self: &Arc<Self>, on_gone: Arc<dyn Fn() + Send + Sync>) -> Result<Serving> {
+    pub(crate) fn stand(self: &Arc<Self>) -> Result<Serving> {
         let router = self.committer.router();
         if router.commits() != Commits::DirectOnly && self.site.files().is_some() {
             let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -209,12 +211,26 @@ impl Inner {
                     router: router.clone(),
                     inbox: self.committer.inbox().clone(),
                     hook: self.storage_hook.clone(),
-                    on_gone,
+                    on_news: self.on_news(),
                 })?);
             }
             standing.count += 1;
         }
-        Ok(Serving { inner: self.clone() })
+        Ok(Serving { inner: self.clone(), maintenance: None })
+    }
+
+    /// What the candidate tells: maintenance is where the stone is.
+    fn on_news(self: &Arc<Self>) -> Arc<dyn Fn(News) + Send + Sync> {
+        let inner = Arc::downgrade(self);
+        Arc::new(move |news| {
+            let Some(inner) = inner.upgrade() else { return };
+            match news {
+                News::ClientGone => inner.is_client_gone.store(true, Ordering::Release),
+                News::StoneElsewhere => inner.is_maintained_elsewhere.store(true, Ordering::Release),
+                News::NoStoneElsewhere => inner.is_maintained_elsewhere.store(false, Ordering::Release),
+            }
+            inner.ring_maintainers();
+        })
     }
 
     fn sit_down(&self) {
@@ -224,6 +240,34 @@ impl Inner {
             if standing.count == 0 { standing.candidate.take() } else { None }
         };
         drop(candidate);
+    }
+
+    /// Whether this process is to keep the store in order, and no other does.
+    pub(crate) fn maintains(&self) -> bool {
+        !self.is_maintained_elsewhere.load(Ordering::Acquire)
+    }
+
+    /// Whether a client of this process's stone has gone since this was asked last.
+    pub(crate) fn take_client_gone(&self) -> bool {
+        self.is_client_gone.swap(false, Ordering::AcqRel)
+    }
+
+    /// Has this rung when it may have changed whether this process maintains the store.
+    pub(crate) fn add_maintainer(&self, ringer: Ringer) {
+        self.maintainers.lock().unwrap_or_else(PoisonError::into_inner).push(ringer);
+        self.ring_maintainers();
+    }
+
+    pub(crate) fn ring_maintainers(&self) {
+        self.maintainers.lock().unwrap_or_else(PoisonError::into_inner).retain(Ringer::ring);
+    }
+
+    /// Has this process look for leases of its own that nobody has in hand, also where another maintains the store.
+    pub(crate) fn doubt_leases(&self) {
+        if let Some(session) = self.session_if_begun() {
+            session.doubt();
+            self.ring_maintainers();
+        }
     }
 
     fn change(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Change> {
@@ -381,6 +425,8 @@ impl Inner {
 /// This process stands for stone, and commits for others while it is one, until this is dropped.
 pub struct Serving {
     inner: Arc<Inner>,
+    /// The thread that keeps the store in order, where no worker of this process does.
+    pub(crate) maintenance: Option<Alarm>,
 }
 
 #[derive(Default)]

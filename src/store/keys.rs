@@ -340,7 +340,9 @@ pub(crate) fn claimable_queue(key: &[u8]) -> Option<&str> {
 pub(crate) fn is_read_often(key: &[u8]) -> bool {
     matches!(
         key.first(),
-        Some(&(family::SETTING | family::TASK_NUMBER | family::TASK_NAME | family::HEAD | family::COUNT | family::LANE))
+        Some(
+            &(family::SETTING | family::TASK_NUMBER | family::TASK_NAME | family::HEAD | family::COUNT | family::LANE)
+        )
     )
 }
 

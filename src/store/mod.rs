@@ -112,7 +112,10 @@ impl Store {
     /// # Errors
     /// `Unavailable` when a thread can't be started.
     pub fn serve(&self) -> Result<crate::types::Serving> {
-        self.inner.stand(Arc::new(|| ()))
+        let maintenance = crate::worker::maintain(self)?;
+        let mut serving = self.inner.stand()?;
+        serving.maintenance = Some(maintenance);
+        Ok(serving)
     }
 
     #[doc(hidden)]

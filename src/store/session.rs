@@ -3,7 +3,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -17,14 +20,20 @@ use crate::{
         id::{JobId, SessionId, Token},
     },
     store::{
-        alarm::Alarm,
+        alarm::{Alarm, Ringer},
         settings::{LEASE, SETTINGS},
         site::Site,
     },
 };
 
-/// How often a session beats, whatever the lease: that may be changed while it runs.
+/// How often a session beats that has something in hand, whatever the lease: that may be changed while it runs.
 const BEAT: Duration = Duration::from_millis(50);
+/// How often one beats that has nothing, so that idle processes cost nothing.
+const BEAT_IDLE: Duration = Duration::from_secs(1);
+/// After so many beats with nothing in hand a session counts as idle: moments between two jobs are no rest.
+const BEATS_TO_REST: u32 = 20;
+/// P2: a session is not stopped before so many of its beats are missing.
+const BEATS_MISSED: u32 = 5;
 
 const _: () = assert!(BEAT.as_millis() * 5 <= SETTINGS[LEASE].range.0 as u128, "the least lease spans some beats");
 
@@ -32,8 +41,18 @@ pub(crate) struct Session {
     pub(crate) id: SessionId,
     file: Option<Arc<SessionFile>>,
     beat: Mutex<Option<Alarm>>,
-    /// The leases that somebody in this process has in hand.
-    in_hand: Mutex<HashSet<(JobId, Token)>>,
+    ringer: Option<Ringer>,
+    hands: Arc<Mutex<Hands>>,
+    /// How often this process should still look for leases of its own that nobody has in hand.
+    doubts: AtomicU32,
+}
+
+/// What somebody in this process has in hand.
+#[derive(Default)]
+struct Hands {
+    leases: HashSet<(JobId, Token)>,
+    /// Beats in a row with nothing in hand.
+    idle_beats: u32,
 }
 
 /// A run that the session's file notes as begun, until its settlement is committed.
@@ -46,17 +65,24 @@ impl Session {
     pub(crate) fn begin(site: &Arc<Site>, label: &str) -> Result<Self> {
         let id = SessionId::random();
         let Some(files) = site.files() else {
-            return Ok(Self { id, file: None, beat: Mutex::new(None), in_hand: Mutex::default() });
+            return Ok(Self::of(id, None, None, Arc::default()));
         };
         let file = Arc::new(SessionFile::create(&files.folder, id, label)?);
-        let beating = file.clone();
-        let troubled = site.clone();
-        let beat = Alarm::every("casque-beat", BEAT, move || {
-            if let Err(error) = beating.beat() {
+        let hands: Arc<Mutex<Hands>> = Arc::default();
+        let (beating, beating_hands, troubled) = (file.clone(), hands.clone(), site.clone());
+        let beat = Alarm::paced("casque-beat", Duration::ZERO, move || {
+            let interval = locked(&beating_hands).next_beat();
+            if let Err(error) = beating.beat(interval) {
                 troubled.note_trouble(&error);
             }
+            Some(interval)
         })?;
-        Ok(Self { id, file: Some(file), beat: Mutex::new(Some(beat)), in_hand: Mutex::default() })
+        Ok(Self::of(id, Some(file), Some(beat), hands))
+    }
+
+    fn of(id: SessionId, file: Option<Arc<SessionFile>>, beat: Option<Alarm>, hands: Arc<Mutex<Hands>>) -> Self {
+        let ringer = beat.as_ref().map(Alarm::ringer);
+        Self { id, file, beat: Mutex::new(beat), ringer, hands, doubts: AtomicU32::new(0) }
     }
 
     /// Notes that a handler begins, before it does.
@@ -72,28 +98,42 @@ impl Session {
     }
 
     pub(crate) fn take_in_hand(&self, job: JobId, token: Token) {
-        self.in_hand().insert((job, token));
+        let was_at_rest = self.hands().take((job, token));
+        if was_at_rest && let Some(ringer) = &self.ringer {
+            ringer.ring();
+        }
     }
 
     pub(crate) fn let_go(&self, job: JobId, token: Token) {
-        self.in_hand().remove(&(job, token));
+        self.hands().leases.remove(&(job, token));
     }
 
     pub(crate) fn has_in_hand(&self, job: JobId, token: Token) -> bool {
-        self.in_hand().contains(&(job, token))
+        self.hands().leases.contains(&(job, token))
     }
 
     /// P4: whether this process runs nothing, so that it may take a suspect job.
     pub(crate) fn is_idle(&self) -> bool {
-        self.in_hand().is_empty()
+        self.hands().leases.is_empty()
     }
 
     pub(crate) fn in_hand_count(&self) -> usize {
-        self.in_hand().len()
+        self.hands().leases.len()
     }
 
-    fn in_hand(&self) -> MutexGuard<'_, HashSet<(JobId, Token)>> {
-        self.in_hand.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Notes that an answer was lost, or a lease abandoned: it may be held, and in nobody's hand.
+    pub(crate) fn doubt(&self) {
+        // What is given back was so at two looks in a row.
+        self.doubts.store(2, Ordering::Release);
+    }
+
+    /// Whether to look for leases that nobody has in hand, once more.
+    pub(crate) fn take_doubt(&self) -> bool {
+        self.doubts.fetch_update(Ordering::AcqRel, Ordering::Acquire, |doubts| doubts.checked_sub(1)).is_ok()
+    }
+
+    fn hands(&self) -> MutexGuard<'_, Hands> {
+        locked(&self.hands)
     }
 
     /// Ends the presence. Under the writer's lock.
@@ -120,6 +160,22 @@ pub(crate) fn remove_if_idle(site: &Site, rows: &dyn Rows, session: SessionId) -
     local::remove(&files.folder, session)
 }
 
+impl Hands {
+    /// Takes a lease; whether the session was at rest, and is to beat at once.
+    fn take(&mut self, lease: (JobId, Token)) -> bool {
+        self.leases.insert(lease);
+        let was_at_rest = self.idle_beats >= BEATS_TO_REST;
+        self.idle_beats = 0;
+        was_at_rest
+    }
+
+    /// When the beat after the next is due.
+    fn next_beat(&mut self) -> Duration {
+        self.idle_beats = if self.leases.is_empty() { self.idle_beats.saturating_add(1) } else { 0 };
+        if self.idle_beats >= BEATS_TO_REST { BEAT_IDLE } else { BEAT }
+    }
+}
+
 impl RunNote {
     /// Notes that the handler ended: `clean` where it succeeded without result or transaction, so that whoever finds
     /// this process dead may complete the job.
@@ -127,7 +183,12 @@ impl RunNote {
         self.file.note_ended(&self.slot, clean)
     }
 
-    /// Forgets the run, once its settlement is committed.
+    /// Leaves the run, once its settlement is committed.
+    pub(crate) fn leave(self) {
+        self.file.leave(self.slot);
+    }
+
+    /// Forgets the run, as if the handler had not begun.
     pub(crate) fn clear(self) -> Result<()> {
         self.file.clear(self.slot)
     }
@@ -154,7 +215,7 @@ const LOOK_MAX: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pulse {
     Alive,
-    /// Its process holds the file, and has not beaten for the lease time.
+    /// Its process holds the file, and has not beaten for the lease time, nor for five of its own beats.
     Stopped,
     /// Nobody holds its file.
     Dead,
@@ -176,11 +237,70 @@ impl Observer {
         } else {
             *beat = fresh();
         }
-        if beat.still >= lease { Pulse::Stopped } else { Pulse::Alive }
+        if beat.still >= lease.max(seen.beat_interval * BEATS_MISSED) { Pulse::Stopped } else { Pulse::Alive }
     }
 
     /// Forgets the sessions that are not among these.
     pub(crate) fn keep_only(&mut self, present: &[local::Seen]) {
         self.beats.retain(|id, _| present.iter().any(|seen| seen.id == *id));
+    }
+}
+
+fn locked(hands: &Mutex<Hands>) -> MutexGuard<'_, Hands> {
+    hands.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{BEAT, BEAT_IDLE, BEATS_TO_REST, Hands, Observer, Pulse};
+    use crate::{
+        local::Seen,
+        queue::id::{JobId, SessionId, Token},
+    };
+
+    const LEASE: (JobId, Token) = (JobId { version: 7, index: 0 }, Token(9));
+
+    #[test]
+    fn idle_session_rests_and_beats_at_once_when_it_takes_something_in_hand() {
+        let mut hands = Hands::default();
+        assert!(!hands.take(LEASE), "it was not at rest");
+        assert!((0..100).all(|_| hands.next_beat() == BEAT));
+        hands.leases.clear();
+        assert!((1..BEATS_TO_REST).all(|_| hands.next_beat() == BEAT), "a moment without a job is no rest");
+        assert!((0..100).all(|_| hands.next_beat() == BEAT_IDLE));
+        assert!(hands.take(LEASE));
+        assert!(!hands.take(LEASE), "once is enough");
+        assert_eq!(hands.next_beat(), BEAT);
+    }
+
+    #[test]
+    fn session_is_not_stopped_before_five_of_its_own_beats_are_missing() {
+        let lease = Duration::from_millis(500);
+        let mut seen = Seen {
+            id: SessionId([1; 16]),
+            pid: 1,
+            boot_id: String::new(),
+            label: String::new(),
+            started_ms: 0,
+            beat: 1,
+            beat_interval: BEAT_IDLE,
+            alive: true,
+            notes: Vec::new(),
+            is_readable: true,
+        };
+        let mut observer = Observer::default();
+        let mut stand_still = |seen: &Seen, still: u64| {
+            observer.observe(seen, lease);
+            let beat = observer.beats.get_mut(&seen.id).unwrap();
+            beat.still = Duration::from_millis(still);
+            observer.observe(seen, lease)
+        };
+        assert_eq!(stand_still(&seen, 4_000), Pulse::Alive);
+        assert_eq!(stand_still(&seen, 5_000), Pulse::Stopped);
+        seen.beat_interval = BEAT;
+        assert_eq!(stand_still(&seen, 400), Pulse::Alive);
+        assert_eq!(stand_still(&seen, 500), Pulse::Stopped);
     }
 }

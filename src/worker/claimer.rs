@@ -6,7 +6,7 @@ use crate::{
     error::{Error, Result},
     queue::{
         Lease, Policy,
-        claim::{CLAIM_JOBS_MAX, Claim},
+        claim::Claim,
         select::{Tasks, Wanted},
     },
     random,
@@ -43,6 +43,14 @@ pub(crate) struct Batch {
     pub(crate) lost: bool,
 }
 
+/// A claim that is to travel in a change with others.
+pub(crate) struct Prepared {
+    /// Nothing where there is nothing to claim.
+    pub(crate) claim: Option<Claim>,
+    /// P4: as far as a peek has seen.
+    pub(crate) suspects_wait: bool,
+}
+
 impl Claimer {
     pub(crate) fn new(store: &Store, setup: &Setup) -> Self {
         Self {
@@ -53,13 +61,27 @@ impl Claimer {
         }
     }
 
-    pub(crate) fn claim(&mut self, setup: &Setup, jobs_max: usize, idle: bool) -> Result<Batch> {
-        // Each queue comes first in its turn, so that a full one does not starve the others.
-        self.queues.rotate_left(1);
-        let wanted = Wanted { tasks: self.tasks.clone(), jobs_max: jobs_max.min(CLAIM_JOBS_MAX), idle };
+    /// C1: a claim by rebase. Where this process commits by itself it peeks first, and names what it has seen; the
+    /// stone has the newest rows at hand.
+    pub(crate) fn prepare(&mut self, wanted: Wanted, has_stone: bool) -> Result<Prepared> {
+        self.next_queue();
+        let (candidates, suspects_wait) =
+            if has_stone { (Vec::new(), false) } else { self.store.peek(&self.queues, &wanted)? };
+        if !has_stone && candidates.is_empty() {
+            return Ok(Prepared { claim: None, suspects_wait });
+        }
+        let session = self.store.inner.session()?.id;
+        let queues = self.queues.clone();
+        let claim = Claim { session, queues, wanted, candidates, fill: true, conflicts: 0 };
+        Ok(Prepared { claim: Some(claim), suspects_wait })
+    }
+
+    /// Claims by a change of its own.
+    pub(crate) fn claim(&mut self, setup: &Setup, wanted: &Wanted) -> Result<Batch> {
+        self.next_queue();
         let batch = match setup.policy {
-            Policy::Rebase => self.by_rebase(setup, &wanted)?,
-            Policy::Strict => self.strictly(setup, &wanted)?,
+            Policy::Rebase => self.by_rebase(setup, wanted)?,
+            Policy::Strict => self.strictly(setup, wanted)?,
         };
         if let Some(first) = batch.leases.first() {
             let jobs = batch.leases.iter().map(Lease::id).collect();
@@ -130,6 +152,11 @@ impl Claimer {
             self.store.inner.perform(Intent::Claim(claim))?;
         }
         Ok(())
+    }
+
+    /// Each queue comes first in its turn, so that a full one does not starve the others.
+    fn next_queue(&mut self) {
+        self.queues.rotate_left(1);
     }
 
     fn conflicts_of(&self, queue: &str) -> u64 {

@@ -67,7 +67,8 @@ pub enum Event {
         /// What the handler said.
         message: String,
     },
-    /// A job was given back uncharged: released, snoozed, or not begun when the worker stopped.
+    /// A job was given back uncharged: released, snoozed, or not begun when the worker stopped, or when the job before
+    /// it took much longer than those before.
     GivenBack {
         /// The job.
         job: JobId,
@@ -117,6 +118,23 @@ pub(crate) fn tell(listeners: &[Listener], event: &Event) {
         // A listener that panics must not take the worker's threads along; the panic hook has told of it.
         let _ = catch_unwind(AssertUnwindSafe(|| listener(event)));
     }
+}
+
+/// As [`tell`], for what happens with each job: it is made only where somebody hears it.
+pub(crate) fn tell_of(listeners: &[Listener], event: impl FnOnce() -> Event) {
+    if !listeners.is_empty() || is_traced() {
+        tell(listeners, &event());
+    }
+}
+
+#[cfg(feature = "tracing")]
+fn is_traced() -> bool {
+    tracing::enabled!(target: "casque::worker", tracing::Level::DEBUG)
+}
+
+#[cfg(not(feature = "tracing"))]
+fn is_traced() -> bool {
+    false
 }
 
 #[cfg(feature = "tracing")]

@@ -1,18 +1,16 @@
-//! A handler's thread: takes leases, runs the code that they name, and passes on how it ended.
+//! A handler's thread: takes the next lease, runs the code that it names, and leaves how it ended for the next turn.
 
 use std::{sync::Arc, thread, time::Duration};
-
-use crossbeam_channel::{Receiver, Sender};
 
 use crate::{
     clock::monotonic,
     error::{Error, Result},
     queue::{Lease, settle::Ending},
-    store::ticket::Ticket,
     task::{Job, TaskError},
     worker::{
         Setup,
-        event::{Event, tell},
+        crew::Crew,
+        event::{Event, tell, tell_of},
     },
 };
 
@@ -23,25 +21,29 @@ const CANNOT_START: Duration = Duration::from_secs(1);
 pub(crate) struct Ended {
     pub(crate) lease: Lease,
     pub(crate) how: Ending,
-    /// Its settlement, where that was handed in and not answered yet.
-    pub(crate) ticket: Option<Ticket>,
 }
 
-/// Starts a handler's thread; it ends when there are no more assignments to come.
-pub(crate) fn start(
-    number: usize,
-    setup: Arc<Setup>,
-    assignments: Receiver<Lease>,
-    ended: Sender<Ended>,
-    freed: Sender<Lease>,
-) -> Result<thread::JoinHandle<()>> {
+/// What a handler's thread did with a lease.
+#[derive(Default)]
+pub(super) struct Handled {
+    /// How it is to be settled; nothing where somebody else has settled it, or will.
+    pub(super) how: Option<Ending>,
+    /// How long the handler ran, if it did.
+    pub(super) took: Option<Duration>,
+    pub(super) is_completed_in_transaction: bool,
+}
+
+/// Starts a handler's thread; it ends when the crew has no more to do.
+pub(super) fn start(number: usize, crew: &Arc<Crew>) -> Result<thread::JoinHandle<()>> {
+    let crew = crew.clone();
     let run = move || {
-        for lease in assignments {
-            if let Some(how) = handle(&setup, &lease) {
-                // If the settler is gone the worker was stopped at once, and has given the lease back.
-                let _ = ended.send(Ended { lease: lease.clone(), how, ticket: None });
-            }
-            let _ = freed.send(lease);
+        let _ward = crew.ward();
+        let mut state = crew.lock();
+        while let Some((held, lease)) = crew.next_lease(state, number) {
+            drop(held);
+            let handled = handle(&crew.setup, &lease);
+            state = crew.lock();
+            crew.take_back(&mut state, number, lease, handled);
         }
     };
     thread::Builder::new()
@@ -50,24 +52,29 @@ pub(crate) fn start(
         .map_err(|error| Error::unavailable("a handler's thread can't be started").because(error))
 }
 
-/// Runs one job; nothing is left to settle where its handler did that in a transaction.
-fn handle(setup: &Setup, lease: &Lease) -> Option<Ending> {
+/// Runs one job.
+fn handle(setup: &Setup, lease: &Lease) -> Handled {
     // S19: what has not begun when the worker stops goes back uncharged.
     if setup.stop.is_stopping() {
-        return lease.withdraw().then_some(Ending::Release);
+        return not_begun(lease, Ending::Release);
     }
     match lease.start_unless_withdrawn() {
         Ok(true) => {}
-        // P7: it was cancelled while it waited for this thread.
-        Ok(false) => return None,
+        // P7: it was cancelled while it waited for this thread, and whoever withdrew it settles it.
+        Ok(false) => return Handled::default(),
         Err(error) => {
             let doing = "note that a handler begins";
             tell(&setup.listeners, &Event::Trouble { doing, message: error.full_message() });
-            return lease.withdraw().then_some(Ending::Snooze { delay: CANNOT_START });
+            return not_begun(lease, Ending::Snooze { delay: CANNOT_START });
         }
     }
     let (job, token) = (lease.id(), lease.token());
-    tell(&setup.listeners, &Event::Started { job, task: lease.task().to_owned(), attempt: lease.attempt(), token });
+    tell_of(&setup.listeners, || Event::Started {
+        job,
+        task: lease.task().to_owned(),
+        attempt: lease.attempt(),
+        token,
+    });
     let began = monotonic();
     let outcome = setup.registry.run(&Job::new(lease.clone(), setup.stop.flag()));
     let how = ending(setup, lease, outcome);
@@ -75,8 +82,17 @@ fn handle(setup: &Setup, lease: &Lease) -> Option<Ending> {
     if let Err(error) = lease.note_ended(clean) {
         tell(&setup.listeners, &Event::Trouble { doing: "note that a handler ended", message: error.full_message() });
     }
-    tell(&setup.listeners, &Event::Ended { job, token, took: monotonic().duration_since(began) });
-    (!lease.is_settled()).then_some(how)
+    let took = monotonic().duration_since(began);
+    tell_of(&setup.listeners, || Event::Ended { job, token, took });
+    let is_completed_in_transaction = lease.is_completed_in_transaction();
+    if is_completed_in_transaction {
+        tell_of(&setup.listeners, || Event::Completed { job, token });
+    }
+    Handled { how: (!lease.is_settled()).then_some(how), took: Some(took), is_completed_in_transaction }
+}
+
+fn not_begun(lease: &Lease, how: Ending) -> Handled {
+    Handled { how: lease.withdraw().then_some(how), ..Handled::default() }
 }
 
 fn ending(setup: &Setup, lease: &Lease, outcome: Result<crate::task::RunOutput, TaskError>) -> Ending {

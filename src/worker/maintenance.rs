@@ -27,7 +27,7 @@ use crate::{
 
 mod recovery;
 
-use recovery::Recovery;
+use recovery::{LEASES_EVERY, Recovery};
 
 /// W7: how often the other sessions are looked at.
 const SESSIONS_EVERY: Duration = Duration::from_millis(200);
@@ -47,6 +47,8 @@ struct Maintenance {
     next_look: Instant,
     next_promote: Instant,
     next_sessions: Instant,
+    /// When leases of this process are looked at next, where another maintains the store.
+    next_own_leases: Instant,
     next_prune: Instant,
 }
 
@@ -63,17 +65,25 @@ pub(crate) fn start(store: &Store, setup: &Arc<Setup>) -> Result<Alarm> {
         next_look: now,
         next_promote: now,
         next_sessions: now,
+        next_own_leases: now,
         next_prune: now,
     };
-    Alarm::paced("casque-maintenance", Duration::ZERO, move || {
-        maintenance.tick();
-        wake_poll(maintenance.quiet_since, monotonic())
-    })
+    let alarm = Alarm::paced("casque-maintenance", Duration::ZERO, move || maintenance.tick())?;
+    store.inner.add_maintainer(alarm.ringer());
+    Ok(alarm)
 }
 
 impl Maintenance {
-    fn tick(&mut self) {
+    /// Does what is due; gives when to look again. Where another process maintains the store it is rung for.
+    fn tick(&mut self) -> Option<Duration> {
+        if !self.store.inner.maintains() {
+            return self.look_at_own_leases();
+        }
         let now = monotonic();
+        if self.store.inner.take_client_gone() {
+            // A stone sees at once that a process has gone; whether it died its session's file tells.
+            self.next_sessions = now;
+        }
         if now >= self.next_promote {
             let promoted = self.promote();
             // Where it fails it is tried again, but not at every tick.
@@ -90,6 +100,24 @@ impl Maintenance {
             let pruned = self.prune().and_then(|()| self.sweep_lanes());
             self.tell_trouble("remove ended jobs", pruned);
         }
+        Some(wake_poll(self.quiet_since, monotonic()))
+    }
+
+    /// What this process has in hand no other knows.
+    fn look_at_own_leases(&mut self) -> Option<Duration> {
+        let now = monotonic();
+        self.next_sessions = now;
+        // Rung for in between, it waits all the same: an answer may be on its way.
+        if now < self.next_own_leases {
+            return Some(self.next_own_leases - now);
+        }
+        if !self.recovery.take_doubt() {
+            return None;
+        }
+        self.next_own_leases = now + LEASES_EVERY;
+        let looked = self.recovery.give_back_lost();
+        self.tell_trouble("give back lost leases", looked);
+        Some(LEASES_EVERY)
     }
 
     fn tell_trouble(&self, doing: &'static str, done: Result<()>) {
@@ -107,7 +135,7 @@ impl Maintenance {
             self.quiet_since = now;
         }
         if self.seen_wakes != Some(wakes) || now >= self.next_look {
-            self.next_due = next_due(self.store.inner.rows()?.as_ref())?;
+            self.next_due = next_due(self.store.inner.peek()?.as_ref())?;
             self.seen_wakes = Some(wakes);
             self.next_look = now + LOOK_ANYWAY;
         }
@@ -127,7 +155,7 @@ impl Maintenance {
     }
 
     fn sweep_lanes(&self) -> Result<()> {
-        if lanes_to_sweep(self.store.inner.rows()?.as_ref())?.is_empty() {
+        if lanes_to_sweep(self.store.inner.peek()?.as_ref())?.is_empty() {
             return Ok(());
         }
         self.store.inner.perform(Intent::Administer(Admin::SweepLanes)).map(|_| ())
@@ -135,7 +163,7 @@ impl Maintenance {
 
     fn prune(&mut self) -> Result<()> {
         loop {
-            if !has_expired(self.store.inner.rows()?.as_ref(), Timestamp::now())? {
+            if !has_expired(self.store.inner.peek()?.as_ref(), Timestamp::now())? {
                 return Ok(());
             }
             let prune = Intent::Administer(Admin::Prune { limit: SLICE });

@@ -1,17 +1,23 @@
 //! The worker: claims jobs, runs their handlers on its threads, settles them, and keeps the store in order meanwhile.
 //!
-//! `dispatch` claims and hands out, `handler` runs, `settler` commits how it ended, `maintenance` promotes, reclaims
-//! and prunes. A worker writes through the same store as everybody else; nothing here knows of rows.
+//! `crew` is what its threads share, `handler` runs jobs, `turn` settles and claims in one change, `idle` waits,
+//! `prefetch` says how much is claimed ahead, `keeper` sees to what no handler is free for, `maintenance` promotes,
+//! reclaims and prunes. A worker writes through the same store as everybody else; nothing here knows of rows.
 
 mod claimer;
-mod dispatch;
+mod crew;
 mod event;
 mod handler;
+mod idle;
+mod keeper;
 mod maintenance;
-mod settler;
+#[cfg(test)]
+mod parking_tests;
+mod prefetch;
 mod stop;
 #[cfg(test)]
 mod tests;
+mod turn;
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,9 +25,9 @@ pub use self::{event::Event, stop::StopHandle};
 use crate::{
     error::{Error, Result},
     queue::{Policy, QueueStats, enqueue::check_name},
-    store::Store,
+    store::{Store, alarm::Alarm},
     task::{Registry, Task},
-    worker::event::Listener,
+    worker::{event::Listener, prefetch::Prefetch},
 };
 
 /// The most handlers that one worker runs at once.
@@ -54,13 +60,20 @@ pub(crate) struct Setup {
     pub(crate) queues: Vec<String>,
     pub(crate) registry: Registry,
     pub(crate) concurrency: usize,
-    pub(crate) prefetch: usize,
+    pub(crate) prefetch: Prefetch,
     pub(crate) policy: Policy,
     pub(crate) drain: Drain,
     pub(crate) backoff: bool,
     pub(crate) pause: Option<Arc<dyn Fn() + Send + Sync>>,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) stop: StopHandle,
+    #[cfg(test)]
+    pub(crate) parking: Option<Arc<parking_tests::Parking>>,
+}
+
+/// Keeps a store in order without working on it, until the alarm is dropped.
+pub(crate) fn maintain(store: &Store) -> Result<Alarm> {
+    maintenance::start(store, &Arc::new(Worker::new(store).setup))
 }
 
 /// When a worker leaves by itself.
@@ -98,13 +111,15 @@ impl Worker {
                 queues: Vec::new(),
                 registry: Registry::new(),
                 concurrency: 1,
-                prefetch: 0,
+                prefetch: Prefetch::Adapted,
                 policy: Policy::default(),
                 drain: Drain::Never,
                 backoff: true,
                 pause: None,
                 listeners: Vec::new(),
                 stop: StopHandle::default(),
+                #[cfg(test)]
+                parking: None,
             },
             wrong: None,
         }
@@ -151,9 +166,10 @@ impl Worker {
     }
 
     /// How many jobs more than it can run at once it claims ahead: fewer commits per job, but other workers can't have
-    /// them. 0 by default.
+    /// them. Where nothing is said it adapts: to at most 50 ms of work, as measured, and what lies untouched for longer
+    /// is given back.
     pub fn prefetch(mut self, jobs: usize) -> Self {
-        self.setup.prefetch = jobs.min(CONCURRENCY_MAX);
+        self.setup.prefetch = Prefetch::Fixed(jobs.min(CONCURRENCY_MAX));
         self
     }
 
@@ -234,7 +250,7 @@ impl Worker {
         if setup.queues.is_empty() {
             setup.queues.push("default".to_owned());
         }
-        dispatch::run(&self.store, setup)
+        keeper::run(&self.store, setup)
     }
 }
 

@@ -1,16 +1,16 @@
 //! P4 and P7 at the level of the worker.
 
 use std::{
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, Mutex, atomic::Ordering, mpsc},
     time::Duration,
 };
 
 use crate::{
-    clock::Timestamp,
+    clock::{Timestamp, deadline_after, monotonic},
     queue::{
         JobRequest,
         claim::Claim,
-        id::SessionId,
+        id::{JobId, SessionId},
         reclaim::Reclaim,
         select::{Tasks, Wanted},
         state::State,
@@ -37,6 +37,19 @@ fn make_suspect(store: &Store) {
     let Outcome::Claimed(claimed) = store.inner.perform(Intent::Claim(claim)).unwrap() else { unreachable!() };
     let started = vec![(claimed.jobs[0].record.id, claimed.token.unwrap(), Timestamp::now())];
     store.inner.perform(Intent::Reclaim(Reclaim { started, ..Reclaim::of_all(session, None) })).unwrap();
+}
+
+/// Waits until a job that was held is back in its queue.
+pub(super) fn wait_until_ready(store: &Store, job: JobId) {
+    let (since, deadline) = (monotonic(), deadline_after(Duration::from_mins(1)));
+    loop {
+        let seen = store.inner.site.wakes();
+        if store.job(job).unwrap().state == State::Ready {
+            return;
+        }
+        assert!(monotonic() < deadline, "job {job} is still held");
+        store.inner.wait_for_commit(seen, since, deadline);
+    }
 }
 
 #[test]
@@ -103,4 +116,62 @@ fn cancelled_job_that_was_claimed_ahead_is_settled_while_the_worker_is_busy() {
         go_on.send(()).unwrap();
         assert_eq!(running.join().unwrap().completed, 2);
     });
+}
+
+#[test]
+fn worker_that_does_not_maintain_the_store_gives_its_lost_leases_back_and_takes_over_when_rung_for() {
+    let store = Store::in_memory().unwrap();
+    let soon = Duration::from_mins(1);
+    store.inner.is_maintained_elsewhere.store(true, Ordering::Release);
+    let mut tasks = Registry::new();
+    tasks.register("note", |_, ()| Ok(())).unwrap();
+    let worker = Worker::new(&store).tasks(tasks);
+    let stop = worker.stop_handle();
+    let running = std::thread::spawn(move || worker.run().unwrap());
+    let due = store.queue("default").enqueue(JobRequest::new("note", &()).delay(Duration::from_millis(1))).unwrap();
+    // As if the answer of a claim had been lost.
+    let other = store.queue("other");
+    let lost = other.enqueue(JobRequest::new("note", &())).unwrap();
+    let claim = Claim {
+        session: store.inner.session().unwrap().id,
+        queues: vec!["other".to_owned()],
+        wanted: Wanted { tasks: Tasks::Any, jobs_max: 1, idle: true },
+        candidates: Vec::new(),
+        fill: true,
+        conflicts: 0,
+    };
+    store.inner.perform(Intent::Claim(claim)).unwrap();
+    store.inner.doubt_leases();
+    wait_until_ready(&store, lost);
+    assert_eq!(store.job(due).unwrap().state, State::Scheduled, "two looks long, nobody has promoted it");
+
+    store.inner.is_maintained_elsewhere.store(false, Ordering::Release);
+    store.inner.ring_maintainers();
+    assert_eq!(store.wait_ended(due, soon).unwrap(), None);
+    stop.stop();
+    assert_eq!(running.join().unwrap().completed, 1);
+}
+
+#[test]
+fn completion_does_not_wait_for_the_slow_job_behind_it() {
+    let store = Store::in_memory().unwrap();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let gate = Mutex::new(may_go_on);
+    let mut tasks = Registry::new();
+    tasks
+        .register("work", move |_, is_slow: bool| {
+            if is_slow {
+                gate.lock().unwrap().recv().unwrap();
+            }
+            Ok(())
+        })
+        .unwrap();
+    let jobs = [false, true].map(|is_slow| JobRequest::new("work", &is_slow));
+    let jobs = store.queue("default").enqueue_batch(jobs).unwrap();
+    let worker = Worker::new(&store).tasks(tasks).prefetch(1).drain(true);
+    let running = std::thread::spawn(move || worker.run().unwrap());
+    assert_eq!(store.wait_ended(jobs[0], Duration::from_mins(1)).unwrap(), None);
+    assert_eq!(store.job(jobs[1]).unwrap().state, State::Running);
+    go_on.send(()).unwrap();
+    assert_eq!(running.join().unwrap().completed, 2);
 }

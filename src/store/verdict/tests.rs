@@ -1,7 +1,7 @@
 //! A2: who asks again gets the answer that was given, and nothing is done twice.
 
 use crate::{
-    engine::{Engine as _, RowSet, memory::Memory},
+    engine::{RowSet, memory::Memory},
     error::ErrorKind,
     queue::{
         JobRequest,

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// How often it is checked that each lease has a session, and those of this one somebody who has it in hand.
-const LEASES_EVERY: Duration = Duration::from_secs(2);
+pub(super) const LEASES_EVERY: Duration = Duration::from_secs(2);
 
 pub(super) struct Recovery {
     store: Store,
@@ -83,6 +83,11 @@ impl Recovery {
         failure.map_or(Ok(()), Err)
     }
 
+    /// Whether to look once more for leases of this session that are in nobody's hand.
+    pub(super) fn take_doubt(&self) -> bool {
+        self.own.take_doubt()
+    }
+
     /// Leases of sessions that have no file: of a store that was copied, or a folder that was cleared.
     fn take_back_orphans(&self, folder: &Folder) -> Result<()> {
         let holders: HashSet<SessionId> = self.held()?.iter().map(|job| job.session).collect();
@@ -94,7 +99,7 @@ impl Recovery {
 
     /// Leases of this very session that nobody has in hand: of a claim whose answer was lost, or a release that failed.
     /// Those are given back that were so at two looks in a row: an answer may be on its way.
-    fn give_back_lost(&mut self) -> Result<()> {
+    pub(super) fn give_back_lost(&mut self) -> Result<()> {
         let site = &self.store.inner.site;
         let lost: HashSet<HeldJob> = self
             .held()?
@@ -114,7 +119,7 @@ impl Recovery {
     }
 
     fn held(&self) -> Result<Vec<HeldJob>> {
-        held(self.store.inner.rows()?.as_ref())
+        held(self.store.inner.peek()?.as_ref())
     }
 
     /// Takes a session's jobs back; whether it has none left.

@@ -1,0 +1,161 @@
+//! How a worker waits when there is nothing to claim: one thread in the name of all, and the others sleep.
+//!
+//! Where another process commits for this one, a claim is parked there, and its answer is the wake-up. Else the thread
+//! looks at the count of commits (W7). Either way a request to stop is heard at once.
+
+use std::{
+    sync::{Arc, MutexGuard},
+    thread,
+    time::Duration,
+};
+
+use crossbeam_channel::Select;
+
+use crate::{
+    clock::{deadline_after, monotonic},
+    error::Result,
+    queue::{lease::leases_of, select::Wanted},
+    store::{
+        change::Intent,
+        inner::{LOOK_ANYWAY, wake_poll},
+        ticket::Ticket,
+    },
+    worker::{
+        Drain,
+        claimer::Batch,
+        crew::{Crew, State, Waiting},
+    },
+};
+
+/// For how long a claim is parked by a worker that runs nothing.
+const PARK: Duration = Duration::from_secs(30);
+/// And by one that runs something, and may be able to take a suspect job when it has ended (P4).
+const PARK_BUSY: Duration = Duration::from_millis(250);
+/// And by one that leaves, or takes a suspect job, as soon as it can.
+const PARK_SHORTLY: Duration = Duration::from_millis(25);
+/// How long it waits after a parked claim came back before its time and with nothing.
+const NOT_PARKED: Duration = Duration::from_millis(5);
+
+impl Crew {
+    /// Waits until there may be something to claim, or another thread has brought something, or the worker is to stop.
+    pub(super) fn wait_for_work<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if self.has_stone() && !self.claims_apart() { self.park(state) } else { self.watch(state) }
+    }
+
+    /// W7: looks at eight bytes of memory, never at the disk.
+    fn watch<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.waiting = Waiting::Watching;
+        let begun = monotonic();
+        let since = *state.dry_since.get_or_insert(begun);
+        while let Some(seen) = state.dry
+            && self.is_working(&state)
+            && state.buffer.is_empty()
+        {
+            let now = monotonic();
+            // A writer that died after its commit and before it counted it must not keep the worker waiting.
+            let looks_anyway = now.duration_since(begun) >= LOOK_ANYWAY;
+            // The last run may be settled, and so no commit to come, just before its session says that nothing runs.
+            let may_take_suspect = state.suspects_wait && self.session.is_idle();
+            if looks_anyway || may_take_suspect || self.store.inner.site.wakes() != seen {
+                state.dry = None;
+                break;
+            }
+            state = self.sleep_at_most(state, wake_poll(since, now));
+        }
+        state.waiting = Waiting::Nobody;
+        state
+    }
+
+    /// Lets a claim wait where the commits are made.
+    fn park<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        // What rang before is known by now.
+        let _ = self.bell().try_recv();
+        let Some(wanted) = self.wanted(&state, 0) else { return state };
+        let wait = match self.setup.drain {
+            _ if state.suspects_wait && !wanted.idle => PARK_SHORTLY,
+            Drain::WhenNothingIsReady | Drain::WhenNothingIsScheduled => PARK_SHORTLY,
+            Drain::Never if wanted.idle => PARK,
+            Drain::Never => PARK_BUSY,
+        };
+        let jobs_max = wanted.jobs_max;
+        state.waiting = Waiting::Claiming;
+        drop(state);
+        let (seen, begun) = (self.store.inner.site.wakes(), monotonic());
+        let claimed = self.park_claim(wanted, wait);
+        let mut state = self.lock();
+        match claimed {
+            Ok(Parked::Answered(batch)) => {
+                let is_early = batch.leases.is_empty() && monotonic().duration_since(begun) < wait;
+                self.absorb(&mut state, seen, jobs_max, batch);
+                if is_early && self.is_working(&state) {
+                    state = self.sleep_at_most(state, NOT_PARKED);
+                }
+                if self.setup.drain != Drain::Never {
+                    state.dry = None;
+                }
+                state.failures = 0;
+            }
+            Ok(Parked::CalledAway(ticket)) => state.left_parked = Some(ticket),
+            Err(error) => {
+                drop(state);
+                self.tell_if_it_passes("claim", &error);
+                state = self.after_failure(self.lock(), error);
+            }
+        }
+        state.waiting = Waiting::Nobody;
+        self.wake(&state);
+        state
+    }
+
+    fn park_claim(&self, wanted: Wanted, wait: Duration) -> Result<Parked> {
+        let prepared = self.claimer().prepare(wanted, true)?;
+        let Some(claim) = prepared.claim else { return Ok(Parked::Answered(Batch::default())) };
+        let ticket = self.submit(vec![Intent::Claim(claim)], wait)?;
+        let mut select = Select::new();
+        select.recv(ticket.answer());
+        let called = select.recv(self.bell());
+        let deadline = deadline_after(wait.saturating_add(self.store.inner.patience));
+        // A bell may have rung for what nobody needs to hear any more.
+        while !self.setup.stop.is_stopping() && select.ready_deadline(deadline) == Ok(called) {
+            let _ = self.bell().try_recv();
+        }
+        if self.setup.stop.is_stopping() && ticket.answer().is_empty() {
+            return Ok(Parked::CalledAway(ticket));
+        }
+        match ticket.wait(&self.store.inner.site) {
+            Ok(applied) => self.batch_of(applied, false, false).map(Parked::Answered),
+            Err(error) => {
+                self.store.inner.doubt_leases();
+                self.give_back_late(ticket);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sees to it that what a claim gets whose answer nobody waits for goes back, uncharged.
+    pub(super) fn give_back_late(&self, ticket: Ticket) {
+        if ticket.withdraw() || !ticket.may_be_answered() {
+            return;
+        }
+        self.store.inner.call_off(&ticket);
+        // The thread must not keep the store open: where that is closed, its leases go back with the session.
+        let (inner, session) = (Arc::downgrade(&self.store.inner), Arc::downgrade(&self.session));
+        let give_back = move || {
+            let Ok(Ok(applied)) = ticket.answer().recv() else { return };
+            if let (Some(inner), Some(session)) = (inner.upgrade(), session.upgrade()) {
+                // A lease that is dropped goes back.
+                drop(leases_of(&inner, &session, applied));
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("casque-late-claim".into()).spawn(give_back) {
+            self.store.inner.site.note_trouble(&crate::Error::unavailable("a thread can't be started").because(error));
+        }
+    }
+}
+
+/// What became of a parked claim.
+enum Parked {
+    Answered(Batch),
+    /// The worker is to stop.
+    CalledAway(Ticket),
+}

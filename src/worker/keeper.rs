@@ -1,0 +1,227 @@
+//! The keeper: the thread that runs the worker. It starts the others, sees that no ending waits for long while the
+//! handlers are busy, takes cancelled jobs and those that lie too long out of the buffer, and ends the worker.
+//!
+//! While the handlers take turns by themselves, or there is nothing to do, it sleeps.
+
+use std::{
+    panic::resume_unwind,
+    sync::{Arc, MutexGuard},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    clock::{deadline_after, monotonic},
+    error::{ErrorKind, Result},
+    queue::{Lease, info::stats, settle::Ending},
+    store::Store,
+    worker::{
+        Report, Setup,
+        crew::{Crew, Phase, State, Waiting},
+        event::{Event, tell},
+        handler::{self, Ended},
+        maintenance,
+        prefetch::AHEAD_MAX,
+        stop::Bell,
+    },
+};
+
+/// How long a completion may wait for company while the handlers are busy.
+const SETTLE_WITHIN: Duration = Duration::from_millis(5);
+/// How often a worker that has claimed ahead looks whether some of that was cancelled.
+const CANCEL_LOOK: Duration = Duration::from_millis(100);
+/// How long a worker that is stopped at once waits for a turn that is out.
+const LAST_TURN: Duration = Duration::from_secs(2);
+
+pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
+    // Presence comes before the first claim (P1).
+    let crew = Arc::new(Crew::new(store, store.inner.session()?, Arc::new(setup)));
+    let rung = Arc::downgrade(&crew);
+    let bell: Arc<Bell> = Arc::new(move || {
+        if let Some(crew) = rung.upgrade() {
+            crew.ring();
+        }
+    });
+    crew.setup.stop.add_bell(&bell);
+    let maintenance = maintenance::start(store, &crew.setup)?;
+    let serving = store.inner.stand()?;
+    let mut handlers = Vec::new();
+    for number in 0..crew.setup.concurrency {
+        match handler::start(number, &crew) {
+            Ok(handler) => handlers.push(handler),
+            Err(error) => crew.fail(&mut crew.lock(), error),
+        }
+    }
+    let gave_up = Keeper { crew: &crew, next_cancel_look: monotonic(), begun: 0 }.keep();
+    if let Some(ticket) = crew.lock().left_parked.take() {
+        crew.give_back_late(ticket);
+    }
+    if !gave_up && let Err(error) = crew.claimer().count_conflicts() {
+        crew.tell_trouble("count hijacks", &error);
+    }
+    drop(serving);
+    drop(maintenance);
+    // Where it gave up, handlers still run; what they bring is refused by their tokens.
+    if !gave_up {
+        for thread in handlers {
+            if let Err(panic) = thread.join() {
+                resume_unwind(panic);
+            }
+        }
+    }
+    let mut state = crew.lock();
+    if let Some(failure) = state.failure.take() {
+        return Err(failure);
+    }
+    let mut report = state.report.clone();
+    drop(state);
+    let rows = store.inner.rows()?;
+    report.left = crew.setup.queues.iter().map(|queue| stats(rows.as_ref(), queue)).collect::<Result<_>>()?;
+    Ok(report)
+}
+
+struct Keeper<'a> {
+    crew: &'a Crew,
+    next_cancel_look: Instant,
+    /// How many leases had been begun at the last look.
+    begun: u64,
+}
+
+impl Keeper<'_> {
+    /// Keeps order until the worker is over. Whether it gave up waiting for what runs, since it is to stop at once.
+    fn keep(&mut self) -> bool {
+        let crew = self.crew;
+        let mut state = crew.lock();
+        loop {
+            if state.phase == Phase::Working && crew.setup.stop.is_stopping() {
+                state.phase = Phase::Stopping;
+            }
+            state = match state.phase {
+                Phase::Working => self.look_after(state),
+                Phase::Stopping if crew.setup.stop.is_at_once() => return self.give_up(state),
+                Phase::Stopping => {
+                    state.give_back_buffer();
+                    if state.in_hand() == 0 && !state.is_turn_out && state.waiting == Waiting::Nobody {
+                        state.phase = Phase::Over;
+                        crew.wake(&state);
+                        return false;
+                    }
+                    if !state.is_turn_out && !state.endings.is_empty() {
+                        crew.take_turn(state)
+                    } else {
+                        crew.doze(state, None)
+                    }
+                }
+                Phase::Over => return false,
+            };
+        }
+    }
+
+    /// Does what is due now, or sleeps until the next is.
+    fn look_after<'a>(&mut self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State>
+    where
+        Self: 'a,
+    {
+        let crew = self.crew;
+        let now = monotonic();
+        let mut next = None;
+        if !state.endings.is_empty() {
+            let due = state.endings_since + SETTLE_WITHIN;
+            if now >= due && !state.is_turn_out {
+                return crew.take_turn(state);
+            }
+            // Endings that come while a turn is out go with the next one.
+            next = Some(due.max(now + SETTLE_WITHIN / 5));
+        }
+        if !state.buffer.is_empty() {
+            let due_back = state.last_begun + AHEAD_MAX;
+            if now >= self.next_cancel_look {
+                self.next_cancel_look = now + CANCEL_LOOK;
+                return self.cancel_unbegun(state);
+            }
+            if state.measure.is_adapted() && now >= due_back && !state.is_turn_out {
+                state.give_back_buffer();
+                state.measure.start_anew();
+                return crew.take_turn(state);
+            }
+            let due =
+                if state.measure.is_adapted() { due_back.min(self.next_cancel_look) } else { self.next_cancel_look };
+            next = Some(next.map_or(due, |next: Instant| next.min(due)).max(now + SETTLE_WITHIN / 5));
+        }
+        // While handlers are at it the keeper looks by itself, so that they need not wake it for each turn.
+        if next.is_none() && state.begun != self.begun {
+            next = Some(now + SETTLE_WITHIN);
+        }
+        self.begun = state.begun;
+        crew.doze(state, next.map(|next| next.duration_since(now)))
+    }
+
+    /// P7: cancelled jobs that wait here for a handler's thread are settled at once.
+    fn cancel_unbegun<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State>
+    where
+        Self: 'a,
+    {
+        let crew = self.crew;
+        let held: Vec<Lease> = state.buffer.iter().cloned().collect();
+        drop(state);
+        let rows = crew.store.inner.peek();
+        let cancelled: Vec<Lease> = match rows {
+            Ok(rows) => held.into_iter().filter(|lease| lease.is_cancelling(rows.as_ref())).collect(),
+            Err(error) => {
+                crew.tell_if_it_passes("cancel a job", &error);
+                Vec::new()
+            }
+        };
+        let mut state = crew.lock();
+        for lease in cancelled.into_iter().filter(Lease::withdraw) {
+            state.buffer.retain(|held| held.id() != lease.id());
+            state.end(Ended { lease, how: Ending::Cancel });
+        }
+        state
+    }
+
+    /// S20: what is given up is not charged, whether it has begun or not.
+    fn give_up<'a>(&self, mut state: MutexGuard<'a, State>) -> bool
+    where
+        Self: 'a,
+    {
+        let crew = self.crew;
+        state.phase = Phase::Over;
+        state.give_back_buffer();
+        crew.wake(&state);
+        let running: Vec<Lease> = state.running.iter().flatten().cloned().collect();
+        drop(state);
+        self.give_back_running(running);
+        let mut state = crew.lock();
+        let deadline = deadline_after(LAST_TURN);
+        while (state.is_turn_out || state.waiting != Waiting::Nobody) && monotonic() < deadline {
+            state = crew.doze(state, Some(deadline - monotonic()));
+        }
+        if !state.is_turn_out && !state.endings.is_empty() {
+            state = crew.take_turn(state);
+        }
+        state.running.iter().flatten().next().is_some() || state.is_turn_out || state.waiting != Waiting::Nobody
+    }
+
+    fn give_back_running(&self, running: Vec<Lease>) {
+        let crew = self.crew;
+        // P5: a job whose child process still works is not given back; whoever finds this session gone waits for the
+        // child.
+        let site = &crew.store.inner.site;
+        let is_busy = |lease: &Lease| site.is_child_busy(&lease.held_job());
+        let (busy, idle): (Vec<Lease>, Vec<Lease>) = running.into_iter().partition(is_busy);
+        busy.iter().for_each(Lease::leave_to_child);
+        let tickets: Vec<_> = idle.into_iter().map(|lease| (lease.give_up(), lease)).collect();
+        for (ticket, lease) in tickets {
+            match ticket.and_then(|ticket| lease.settled(&ticket)) {
+                Ok(settled) => {
+                    tell(&crew.setup.listeners, &Event::GivenBack { job: settled.job, state: settled.state });
+                }
+                Err(error) if error.kind() == ErrorKind::LeaseLost => {}
+                Err(error) => {
+                    lease.abandon();
+                    crew.tell_trouble("give a job back", &error);
+                }
+            }
+        }
+    }
+}

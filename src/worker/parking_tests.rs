@@ -1,0 +1,181 @@
+//! What a worker does while its claim is parked: with claims parked here as another process parks them.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use crossbeam_channel::{Sender, bounded};
+
+use crate::{
+    clock::monotonic,
+    error::Result,
+    queue::{JobRequest, claim::Claim},
+    store::{
+        Store,
+        change::{Applied, ChangeId, ClientId, Intent, Outcome},
+        conflict::Version,
+        ticket::Ticket,
+    },
+    task::Registry,
+    worker::{Event, Worker, tests::wait_until_ready},
+};
+
+const SOON: Duration = Duration::from_mins(1);
+
+/// Answers a claim that finds something at once, and parks any other until it is told to serve it.
+#[derive(Default)]
+pub(crate) struct Parking {
+    parked: Mutex<Vec<(Claim, Sender<Result<Applied>>)>>,
+    told: Mutex<Option<mpsc::Sender<()>>>,
+    /// Changes with settlements in them.
+    settled: AtomicUsize,
+}
+
+impl Parking {
+    /// A place to park, and what it says of each claim that it parks.
+    fn new() -> (Arc<Self>, mpsc::Receiver<()>) {
+        let (told, parked) = mpsc::channel();
+        (Arc::new(Self { told: Mutex::new(Some(told)), ..Self::default() }), parked)
+    }
+
+    pub(crate) fn submit(&self, store: &Store, intents: Vec<Intent>, wait: Duration) -> Result<Ticket> {
+        let patience = store.inner.patience;
+        if wait.is_zero() {
+            let settles = intents.iter().any(|intent| matches!(intent, Intent::SettleEach(_)));
+            self.settled.fetch_add(usize::from(settles), Ordering::SeqCst);
+            return store.inner.submit_turn(intents, wait);
+        }
+        let [Intent::Claim(claim)] = intents.as_slice() else { panic!("a change that is more than a claim waits") };
+        let applied = store.inner.commit(Vec::new(), intents.clone(), None)?;
+        let (answer, receiver) = bounded(1);
+        if matches!(&applied.outcomes[0], Outcome::Claimed(claimed) if claimed.jobs.is_empty()) {
+            self.parked.lock().unwrap().push((claim.clone(), answer));
+            let _ = self.told.lock().unwrap().as_ref().unwrap().send(());
+        } else {
+            answer.send(Ok(applied)).unwrap();
+        }
+        Ok(Ticket::of(
+            ChangeId { client: ClientId { born: Version(0), random: 0 }, number: 1 },
+            receiver,
+            patience + wait,
+        ))
+    }
+
+    /// Claims for those who wait, and answers them.
+    fn serve(&self, store: &Store) {
+        for (claim, answer) in self.parked.lock().unwrap().drain(..) {
+            let _ = answer.send(store.inner.commit(Vec::new(), vec![Intent::Claim(claim)], None));
+        }
+    }
+}
+
+/// A worker that says which jobs it begins and completes, and whose handlers of `hold` end when they are told to.
+fn worker(store: &Store, parking: &Arc<Parking>) -> (Worker, mpsc::Receiver<Event>, mpsc::Sender<()>) {
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let may_go_on = Mutex::new(may_go_on);
+    let mut tasks = Registry::new();
+    tasks.register("note", |_, ()| Ok(())).unwrap();
+    tasks
+        .register("hold", move |_, ()| {
+            may_go_on.lock().unwrap().recv().unwrap();
+            Ok(())
+        })
+        .unwrap();
+    let (tell, events) = mpsc::channel();
+    let mut worker = Worker::new(store).tasks(tasks).listen(move |event| {
+        if matches!(event, Event::Started { .. } | Event::Completed { .. }) {
+            let _ = tell.send(event.clone());
+        }
+    });
+    worker.setup.parking = Some(parking.clone());
+    (worker, events, go_on)
+}
+
+#[test]
+fn idle_worker_answers_a_stop_though_its_claim_is_parked() {
+    let store = Store::in_memory().unwrap();
+    let (parking, parked) = Parking::new();
+    let (worker, _events, _go_on) = worker(&store, &parking);
+    let stop = worker.stop_handle();
+    let run = thread::spawn(move || worker.run().unwrap());
+    parked.recv_timeout(SOON).unwrap();
+    let asked = monotonic();
+    stop.stop();
+    assert_eq!(run.join().unwrap().completed, 0);
+    assert!(monotonic().duration_since(asked) < Duration::from_secs(5), "the claim was parked for half a minute");
+
+    // What the claim is answered with afterwards goes back, uncharged.
+    let id = store.queue("default").enqueue(JobRequest::new("note", &())).unwrap();
+    parking.serve(&store);
+    wait_until_ready(&store, id);
+    assert_eq!(store.job(id).unwrap().attempt, 0);
+}
+
+#[test]
+fn parked_claim_is_answered_with_the_job_that_came() {
+    let store = Store::in_memory().unwrap();
+    let (parking, parked) = Parking::new();
+    let (worker, events, _go_on) = worker(&store, &parking);
+    let stop = worker.stop_handle();
+    let run = thread::spawn(move || worker.run().unwrap());
+    for _ in 0..3 {
+        parked.recv_timeout(SOON).unwrap();
+        let id = store.queue("default").enqueue(JobRequest::new("note", &())).unwrap();
+        parking.serve(&store);
+        assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::Started { job, .. } if job == id));
+        assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::Completed { job, .. } if job == id));
+    }
+    stop.stop();
+    assert_eq!(run.join().unwrap().completed, 3);
+}
+
+#[test]
+fn endings_do_not_wait_for_a_parked_claim() {
+    let store = Store::in_memory().unwrap();
+    let queue = store.queue("default");
+    let held = queue.enqueue(JobRequest::new("hold", &())).unwrap();
+    let (parking, parked) = Parking::new();
+    let (worker, events, go_on) = worker(&store, &parking);
+    let worker = worker.concurrency(2);
+    let stop = worker.stop_handle();
+    let run = thread::spawn(move || worker.run().unwrap());
+    assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::Started { job, .. } if job == held));
+    // The other handler finds nothing more, and lets its claim wait.
+    parked.recv_timeout(SOON).unwrap();
+    go_on.send(()).unwrap();
+    assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::Completed { job, .. } if job == held));
+    assert_eq!(parking.parked.lock().unwrap().len(), 1, "the claim still waits");
+    assert_eq!(store.wait_ended(held, SOON).unwrap(), None);
+
+    let id = queue.enqueue(JobRequest::new("note", &())).unwrap();
+    parking.serve(&store);
+    assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::Started { job, .. } if job == id));
+    stop.stop();
+    assert_eq!(run.join().unwrap().completed, 2);
+}
+
+#[test]
+fn last_completion_and_next_claim_are_one_change() {
+    let store = Store::in_memory().unwrap();
+    let queue = store.queue("default");
+    queue.enqueue_batch((0..10).map(|_| JobRequest::new("note", &()))).unwrap();
+    let before = store.version().unwrap().0;
+    let (parking, parked) = Parking::new();
+    let (worker, events, _go_on) = worker(&store, &parking);
+    let worker = worker.prefetch(0);
+    let stop = worker.stop_handle();
+    let run = thread::spawn(move || worker.run().unwrap());
+    parked.recv_timeout(SOON).unwrap();
+    stop.stop();
+    assert_eq!(run.join().unwrap().completed, 10);
+    // The first claim, nine turns that complete one job and claim the next, and the last completion.
+    assert_eq!(store.version().unwrap().0 - before, 11);
+    assert_eq!(parking.settled.load(Ordering::SeqCst), 10);
+    assert_eq!(events.try_iter().count(), 20);
+}
