@@ -103,7 +103,7 @@ pub mod types {
 #[doc(hidden)]
 pub mod hooks {
     pub use crate::{
-        engine::redb::{StorageHook, StorageOperation},
+        engine::{StorageHook, StorageOperation},
         store::{committer::Step, paths::CommitsByPath},
     };
 }

@@ -8,6 +8,8 @@ mod conformance;
 pub(crate) mod memory;
 pub(crate) mod redb;
 
+pub use self::redb::{StorageHook, StorageOperation};
+
 use std::{collections::BTreeMap, ops::ControlFlow};
 
 use crate::error::Result;

@@ -49,10 +49,6 @@ impl Folder {
         self.path.join("bell")
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The stone's log.
     pub(crate) fn log(&self) -> PathBuf {
         self.path.join("log")

@@ -88,8 +88,8 @@ impl WriterLock {
         })
     }
 
-    /// Takes the lock, trying again and again until `give_up` says so. It never blocks in the system: a stone may hold the
-    /// lock for its life, and who waits for it finds the stone meanwhile.
+    /// Takes the lock, trying again and again until `give_up` says so. It never blocks in the system: a stone may hold
+    /// the lock for its life, and who waits for it finds the stone meanwhile.
     pub(crate) fn take_unless(
         &self,
         purpose: &str,

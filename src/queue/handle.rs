@@ -90,6 +90,13 @@ impl Queue {
         let (since, deadline) = (monotonic(), deadline_after(wait));
         let inner = &self.store.inner;
         loop {
+            if inner.has_stone() {
+                let leases = self.claim_at_stone(jobs, deadline.saturating_duration_since(monotonic()))?;
+                if !leases.is_empty() || monotonic() >= deadline {
+                    return Ok(leases);
+                }
+                continue;
+            }
             let seen = inner.site.wakes();
             if next_due(inner.rows()?.as_ref())?.is_some_and(|at| at <= Timestamp::now()) {
                 inner.perform(Intent::Promote { limit: CLAIM_JOBS_MAX })?;
@@ -101,6 +108,28 @@ impl Queue {
             }
             inner.wait_for_commit(seen, since, deadline);
         }
+    }
+
+    /// Claims at a stone, which keeps the claim waiting where there is nothing (C4), and sees to scheduled jobs itself.
+    fn claim_at_stone(&self, jobs: usize, wait: Duration) -> Result<Vec<Lease>> {
+        let inner = &self.store.inner;
+        let session = inner.session()?;
+        let claim = Claim {
+            session: session.id,
+            queues: vec![self.name.clone()],
+            wanted: Wanted { tasks: Tasks::Any, jobs_max: jobs, idle: inner.is_idle() },
+            candidates: Vec::new(),
+            fill: true,
+            conflicts: 0,
+        };
+        // Only a claim that is alone may wait, so what is due is made ready first.
+        let at_once = vec![Intent::Promote { limit: CLAIM_JOBS_MAX }, Intent::Claim(claim.clone())];
+        let leases = leases_of(inner, &session, inner.commit(Vec::new(), at_once, None)?)?.leases;
+        if !leases.is_empty() || wait.is_zero() {
+            return Ok(leases);
+        }
+        let ticket = inner.submit_turn(vec![Intent::Claim(claim)], wait.min(WAIT_AT_STONE))?;
+        Ok(leases_of(inner, &session, ticket.wait(&inner.site)?)?.leases)
     }
 
     /// Claims that very job.
@@ -165,6 +194,9 @@ fn enqueued(outcome: &Outcome) -> Result<JobId> {
     }
 }
 
+/// For how long a claim waits at a stone before it is sent anew.
+const WAIT_AT_STONE: Duration = Duration::from_secs(30);
+
 impl Store {
     /// C1: peeks at what there is, calls `pause`, and claims it: candidates that others took meanwhile are replaced in
     /// the same commit. Where there is nothing, nothing is written and no lock is taken.
@@ -197,7 +229,7 @@ impl Store {
     /// What a claim would get now, and whether a suspect job waits for somebody who is idle.
     pub(crate) fn peek(&self, queues: &[String], wanted: &Wanted) -> Result<(Vec<Candidate>, bool)> {
         let mut seen = Selection::default();
-        let rows = self.inner.peek()?;
+        let rows = self.inner.rows()?;
         for queue in queues {
             let head: HeadRecord = get_record(rows.as_ref(), &keys::head(queue))?.unwrap_or_default();
             if !head.paused {

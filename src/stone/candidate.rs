@@ -6,7 +6,7 @@ use std::{sync::Arc, thread, time::Duration};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 
 use crate::{
-    engine::redb::StorageHook,
+    engine::StorageHook,
     error::{Error, Result},
     stone::{
         seat::Errand,

@@ -287,7 +287,8 @@ impl Connection {
         None
     }
 
-    /// Asks the stone to close its window; whether it could be asked. The answer's other end is dropped where it breaks.
+    /// Asks the stone to close its window; whether it could be asked. The answer's other end is dropped where it
+    /// breaks.
     pub(crate) fn close_window(&self, answer: Sender<Result<()>>) -> bool {
         self.ask(answer, |ask| Request::CloseWindow { ask })
     }

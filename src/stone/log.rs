@@ -32,7 +32,7 @@ use self::{
 use crate::{
     codec,
     engine::RowSet,
-    engine::redb::StorageHook,
+    engine::StorageHook,
     error::{Error, ErrorKind, Result},
     local::files::{refused, sync_folder},
     store::conflict::Version,

@@ -1,11 +1,13 @@
 //! The stone: the process that keeps the writer's lock for life and commits for the others too, over a local socket.
 //!
-//! `seat` is a process's place as the stone, empty most of the time; `server` is the loop that serves while it is taken,
-//! `window` the rows that were answered and are not in the store's file yet, `log` what makes them durable, `parked` the
-//! claims of idle workers; `candidate` takes the seat. `client` is the other end of the socket, `wire` what goes over it.
+//! `seat` is a process's place as the stone, empty most of the time; `server` is the loop that serves while it is
+//! taken,
+//! `window` the rows that were answered and are not in the store's file yet, `log` what makes them durable, `parked`
+//! the claims of idle workers; `candidate` takes the seat. `client` is the other end of the socket, `wire` what goes
+//! over it.
 //!
-//! Deliberately absent: what a change does (`store::apply`), and who a worker is. Rules W4 to W8, L1 to L7, C4 and A1 to
-//! A3 of ARCHITECTURE.md are kept here.
+//! Deliberately absent: what a change does (`store::apply`), and who a worker is. Rules W4 to W8, L1 to L7, C4 and A1
+//! to A3 of ARCHITECTURE.md are kept here.
 
 pub(crate) mod candidate;
 pub(crate) mod client;
@@ -21,8 +23,8 @@ mod wire;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Commits {
-    /// By a stone where there is one, which a worker's process becomes where there is none; else directly. A stone keeps
-    /// a log.
+    /// By a stone where there is one, which a worker's process becomes where there is none; else directly. A stone
+    /// keeps a log.
     #[default]
     Logged,
     /// As `Logged`, but as the stone this process writes each group to the store's file at once.

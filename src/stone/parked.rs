@@ -1,5 +1,5 @@
-//! C4: the claims of idle workers, which wait at the stone for jobs. Each is a change like any other, decided again when
-//! something came that it may be able to take.
+//! C4: the claims of idle workers, which wait at the stone for jobs. Each is a change like any other, decided again
+//! when something came that it may be able to take.
 
 use std::{
     collections::HashSet,

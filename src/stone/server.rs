@@ -1,5 +1,5 @@
-//! The stone at work: one thread that reads what clients and the threads of its own process ask, decides it as one group,
-//! makes that durable with one sync, and answers. Windows go into the store's file on another thread meanwhile.
+//! The stone at work: one thread that reads what clients and the threads of its own process ask, decides it as one
+//! group, makes that durable with one sync, and answers. Windows go into the store's file on another thread meanwhile.
 
 mod connections;
 mod flusher;
@@ -22,7 +22,7 @@ use self::{
 use crate::{
     clock::monotonic,
     codec,
-    engine::{RowSet, redb::StorageHook},
+    engine::{RowSet, StorageHook},
     error::{Error, Result},
     local::WriterGuard,
     queue::id::SessionId,

@@ -1,9 +1,9 @@
 //! The rows that were answered and are not in the store's file yet: those of the window that goes on, over those of the
 //! one before, which are on their way into the file, over the file as it was before that.
 //!
-//! It is a view like any other, so that `decide` works on it. Jobs are claimed from the front of their lane, and within a
-//! window each claim would pass over all rows that the claims before it took out: where a visit finds nothing is
-//! remembered, until something is put there.
+//! It is a view like any other, so that `decide` works on it. Jobs are claimed from the front of their lane, and
+//! within a window each claim would pass over all rows that the claims before it took out: where a visit finds nothing
+//! is remembered, until something is put there.
 
 use std::{
     cell::RefCell,

@@ -84,8 +84,8 @@ impl Desk {
         }
     }
 
-    /// Commits what its senders have not given up on, as one group, and answers. Under the writer's lock, which `unlock`
-    /// gives back before the answers go out.
+    /// Commits what its senders have not given up on, as one group, and answers. Under the writer's lock, which
+    /// `unlock` gives back before the answers go out.
     pub(crate) fn commit_group(&self, group: Vec<Box<Pending>>, unlock: impl FnOnce()) {
         let sealed: Vec<Box<Pending>> = group.into_iter().filter(|pending| pending.replier.seal()).collect();
         self.last_group.store(sealed.len(), Ordering::Relaxed);

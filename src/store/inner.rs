@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     clock::{deadline_after, monotonic, sleep},
-    engine::{Rows, SnapshotError, redb::StorageHook},
+    engine::{Rows, SnapshotError, StorageHook},
     error::{Error, ErrorKind, Result},
     queue::{
         held,
@@ -109,25 +109,26 @@ impl Inner {
     /// R2: rows that show all that was answered before: a stone brings it into the store's file first.
     pub(crate) fn rows(&self) -> Result<Box<dyn Rows + Send>> {
         self.check_open()?;
-        let committer = &self.committer;
-        self.read(|| committer.close_window(self.patience))
+        self.read(false, || self.committer.close_window(self.patience))
     }
 
     /// R2: rows that may be a window old, where a stone answers.
     pub(crate) fn peek(&self) -> Result<Box<dyn Rows + Send>> {
         self.check_open()?;
-        self.read(|| Ok(self.committer.by()))
+        self.read(true, || Ok(self.committer.by()))
     }
 
-    /// R1: reads take no lock. Where the last writer died, or a stone that kept a log did, that is recovered first, under
-    /// the writer's lock.
-    fn read(&self, prepare: impl Fn() -> Result<By>) -> Result<Box<dyn Rows + Send>> {
+    /// R1: reads take no lock. Where the last writer died, or a stone that kept a log did, that is recovered first,
+    /// under the writer's lock.
+    fn read(&self, may_be_old: bool, prepare: impl Fn() -> Result<By>) -> Result<Box<dyn Rows + Send>> {
         let deadline = deadline_after(self.patience);
         loop {
             let by = prepare()?;
             let named = |error| name_who_is_stopped(self.site.files(), "reading", error);
             match self.site.engine.snapshot() {
                 Ok(rows) if by != By::Itself || log_in_use(rows.as_ref()).map_err(named)?.is_none() => return Ok(rows),
+                // The stone is stopped, or just begins or ends: nobody was answered since the window before this.
+                Ok(rows) if may_be_old && self.site.has_writer() => return Ok(rows),
                 Err(SnapshotError::Failed(error)) => return Err(named(error)),
                 Ok(_) | Err(SnapshotError::NeedsRecovery) => {}
             }

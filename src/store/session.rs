@@ -150,8 +150,8 @@ impl Session {
 }
 
 /// Removes the file of a session that holds no jobs any more. One that does is left to tell what it had begun; its lock
-/// ends with its process, and whoever finds it takes the jobs back. Under the writer's lock, with the latest rows: a reader
-/// may not see yet the claim that the session died in.
+/// ends with its process, and whoever finds it takes the jobs back. Under the writer's lock, with the latest rows: a
+/// reader may not see yet the claim that the session died in.
 pub(crate) fn remove_if_idle(site: &Site, rows: &dyn Rows, session: SessionId) -> Result<()> {
     let Some(files) = site.files() else { return Ok(()) };
     if held(rows)?.iter().any(|job| job.session == session) {

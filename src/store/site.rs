@@ -117,6 +117,11 @@ impl Site {
         }
     }
 
+    /// Whether a process holds the writer's lock just now.
+    pub(crate) fn has_writer(&self) -> bool {
+        self.files().is_some_and(|files| local::holder(&files.folder).is_some())
+    }
+
     /// Takes a turn that one process at a time may have; nothing where another has it.
     pub(crate) fn try_turn(&self, name: &str) -> Option<Turn> {
         match self.files() {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    engine::redb::{StorageHook, StorageOperation},
+    engine::{StorageHook, StorageOperation},
     error::{Error, Result},
     local::files,
 };

@@ -302,8 +302,8 @@ impl Connections {
         is_sound
     }
 
-    /// A2: who says hello again has given up its older connections, and sends again what it said there. What is still to
-    /// be read from them is dropped, or it would be done once more after its answer is no longer kept.
+    /// A2: who says hello again has given up its older connections, and sends again what it said there. What is still
+    /// to be read from them is dropped, or it would be done once more after its answer is no longer kept.
     fn end_older(&mut self, client: ClientId, newest: usize) {
         let is_older = |(number, connection): (&usize, &Connection)| {
             (*number != newest && connection.client == Some(client)).then_some(*number)
