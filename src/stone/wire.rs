@@ -152,8 +152,8 @@ pub(super) fn frame_length(bytes: [u8; LENGTH_BYTES]) -> Result<usize> {
 /// Which of two versions both ends may name each other in an error.
 pub(super) fn refuse_protocol(theirs: u32) -> Error {
     Error::unavailable(format!(
-        "the process that commits for this store speaks protocol {theirs}, and this one {PROTOCOL}; use the same casque \
-         for both"
+        "the process that commits for this store speaks protocol {theirs}, and this one {PROTOCOL}; use the same \
+         casque for both"
     ))
 }
 

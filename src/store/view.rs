@@ -36,7 +36,11 @@ impl<'a> Overlay<'a> {
 
     /// Takes over the rows of a change that committed.
     pub(crate) fn absorb(&mut self, rows: RowSet) {
-        self.writes.extend(rows);
+        if self.writes.is_empty() {
+            self.writes = rows;
+        } else {
+            self.writes.extend(rows);
+        }
     }
 
     pub(crate) fn is_untouched(&self) -> bool {
