@@ -1,8 +1,7 @@
 //! casque beside its peers: `cargo bench --bench peers -- [OPTIONS]`, where `--help` names the options.
 //!
 //! The bench is a package of its own, in the folder beside this file: nobody who builds or checks casque shall have to
-//! build SQLite and the clients of its peers. This here only builds and runs it. `scripts/bench-peers` installs the peers
-//! first.
+//! build its peers and their clients. This here only builds and runs it; `scripts/bench-peers` installs the peers too.
 
 use std::{
     env,
@@ -22,7 +21,7 @@ fn main() -> ExitCode {
     // A folder of its own, for it is built with other settings.
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into).join("peers");
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["run", "--release", "--locked", "--quiet", "--manifest-path"]).arg(manifest);
+    command.args(["run", "--release", "--quiet", "--manifest-path"]).arg(manifest);
     command.arg("--target-dir").arg(target).arg("--").args(env::args_os().skip(1));
     match command.status() {
         Ok(status) => status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from),

@@ -12,8 +12,8 @@ const APPEND_BYTES: usize = 4096;
 const FILE_APPENDS: u64 = 1024;
 const PROBE: Duration = Duration::from_millis(120);
 
-/// How much the disk may move between the two ends of a pair.
-pub const MOVE_MAX: f64 = 0.3;
+/// How much the disk may move from one end of a pair to the other.
+const MOVE_MAX: f64 = 0.3;
 
 /// A preallocated file that is written from end to end, again and again.
 pub struct Disk {
@@ -45,9 +45,10 @@ impl Disk {
     }
 }
 
-/// Whether two rates are further apart than a pair bears.
-pub fn has_moved(before: f64, after: f64) -> bool {
-    (before - after).abs() / before.max(after) > MOVE_MAX
+/// Whether rates are further apart than a pair bears.
+pub fn has_moved(rates: &[f64]) -> bool {
+    let (least, most) = (rates.iter().copied().fold(f64::MAX, f64::min), rates.iter().copied().fold(0.0, f64::max));
+    (most - least) / most > MOVE_MAX
 }
 
 /// Writes out what was prepared, lest it be written while something is measured.

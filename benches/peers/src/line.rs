@@ -23,7 +23,7 @@ pub struct Line {
     pub is_durable: bool,
     pairs: Vec<(Figure, Figure)>,
     pub syncs: (Option<f64>, Option<f64>),
-    /// Raw appends made durable a second, before and after each pair.
+    /// Raw appends made durable a second, before, in and after each pair.
     disk: Vec<f64>,
     redone: usize,
     /// Pairs that stand though the disk moved.
@@ -57,19 +57,22 @@ impl<'a> Bench<'a> {
             redone: 0,
             moved: 0,
         };
+        check_durability(work, peer, line.syncs.1);
+        check_durability(work, &Casque, line.syncs.0);
         while line.pairs.len() < self.options.pairs {
-            let before = self.disk.rate();
             // Who comes second finds the disk as the first has left it, so they take turns.
-            let pair = if line.pairs.len().is_multiple_of(2) {
-                let casque = self.runs.measure(&Casque, work, ours);
-                (casque, self.runs.measure(peer, work, theirs))
-            } else {
-                let figure = self.runs.measure(peer, work, theirs);
-                (self.runs.measure(&Casque, work, ours), figure)
+            let casque_first = line.pairs.len().is_multiple_of(2);
+            let mut run = |casque: bool| {
+                if casque { self.runs.measure(&Casque, work, ours) } else { self.runs.measure(peer, work, theirs) }
             };
-            let after = self.disk.rate();
-            line.disk.extend([before, after]);
-            if has_moved(before, after) {
+            let before = self.disk.rate();
+            let first = run(casque_first);
+            let between = self.disk.rate();
+            let second = run(!casque_first);
+            let rates = [before, between, self.disk.rate()];
+            let pair = if casque_first { (first, second) } else { (second, first) };
+            line.disk.extend(rates);
+            if has_moved(&rates) {
                 if line.redone < REDONE_PER_PAIR * self.options.pairs {
                     line.redone += 1;
                     continue;
@@ -95,6 +98,15 @@ fn styles(kind: Kind) -> (Style, Style) {
     match kind {
         Kind::Claim { casque, peer, .. } => (casque, peer),
         Kind::Enqueue { .. } | Kind::Latency => (Style::One, Style::One),
+    }
+}
+
+/// One caller that waits for each answer shares its sync with nobody: what is durable shows as much.
+fn check_durability(work: &Work, peer: &dyn Peer, syncs: Option<f64>) {
+    if let (Kind::Enqueue { processes: 1, callers: 1, jobs: 1 }, Some(syncs)) = (work.kind, syncs)
+        && peer.is_durable()
+    {
+        assert!(syncs > 0.95, "{} is not durable at the answer: {syncs:.3} syncs per job", peer.name());
     }
 }
 

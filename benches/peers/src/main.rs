@@ -2,8 +2,8 @@
 //!
 //! `peers` has a file for each; `works` is what is measured, `run` one run, `line` the interleaved pairs of runs that a
 //! ratio is made of, `verdicts` what was set out to reach. Servers are started here on temporary folders and sockets of
-//! this machine, and end with this program; clients are processes, this program run again. Absent: peers over a network,
-//! replicas, and settings that nobody would run.
+//! this machine, and end with this program; clients are processes, this program run again. Absent: networks, replicas,
+//! and settings that nobody would run.
 
 mod client;
 mod crew;

@@ -14,7 +14,8 @@ const TOP: f64 = 34.0;
 
 const STYLE: &str = "text { font: 12px system-ui, sans-serif; fill: #57606a; }
     .title { font-weight: 600; }
-    .casque { fill: #0f766e; } .durable { fill: #8b95a1; } .other { fill: none; stroke: #8b95a1; stroke-dasharray: 3 2; }
+    .casque { fill: #0f766e; } .durable { fill: #8b95a1; }
+    .other { fill: none; stroke: #8b95a1; stroke-dasharray: 3 2; }
     @media (prefers-color-scheme: dark) { text { fill: #9aa4af; } .casque { fill: #2dd4bf; } }";
 
 struct Bar<'a> {

@@ -1,7 +1,7 @@
 //! Counts, from outside, how often processes make the disk durable: `strace` on all of them, in a run of its own.
 //!
-//! Counted are the calls of `fsync`, `fdatasync`, `msync` and `sync_file_range`, and each write to a file that was opened with
-//! `O_DSYNC`, which is a sync too.
+//! Counted are the calls of `fsync`, `fdatasync`, `msync` and `sync_file_range`, and each write to a file that was
+//! opened with `O_DSYNC`, which is a sync too.
 
 use std::{
     fs,

@@ -24,6 +24,10 @@ const CONSUMER: &str = "WORKERS";
 const ACKS: &str = "$JS.ACK.";
 /// More jobs than all workers together have in hand.
 const ACKS_PENDING_MAX: u32 = 20_000;
+/// How long a pull waits at the server. One that ran out is not always told, so its client must not wait for ever; and
+/// one that runs out in a stall of the disk would be lost time, so it is long.
+const PULL: Duration = Duration::from_secs(5);
+const SILENCE: Duration = Duration::from_secs(6);
 
 pub struct Nats;
 
@@ -89,6 +93,7 @@ impl Connection {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(SILENCE))?;
         let inbox = format!("_INBOX.{}-{}", process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let mut connection = Self { input: BufReader::new(stream), inbox, number: 0, in_hand: Vec::new() };
         let options = json!({ "verbose": false, "pedantic": false, "headers": true, "no_responders": true });
@@ -117,16 +122,44 @@ impl Connection {
 
     /// The next message for this inbox; what is for earlier ones came too late.
     fn message(&mut self, inbox: &str) -> Message {
-        self.message_that(|message| message.subject == inbox)
-    }
-
-    fn message_that(&mut self, is_wanted: impl Fn(&Message) -> bool) -> Message {
         loop {
             let message = self.read();
-            if is_wanted(&message) {
+            if message.subject == inbox {
                 return message;
             }
         }
+    }
+
+    fn acknowledgements(&mut self, inbox: &str) -> (Vec<u8>, usize) {
+        let in_hand = std::mem::take(&mut self.in_hand);
+        (in_hand.iter().flat_map(|reply| published(reply, inbox, b"+ACK")).collect(), in_hand.len())
+    }
+
+    /// Reads the answers to so many acknowledgements, and up to so many jobs that were pulled, in whatever order.
+    fn read_turn(
+        &mut self,
+        acknowledged: &str,
+        mut acknowledgements: usize,
+        pulled: &str,
+        jobs: usize,
+        handle: &mut dyn FnMut(&[u8]),
+    ) -> usize {
+        let mut is_pulled = jobs == 0;
+        while acknowledgements > 0 || !is_pulled {
+            if acknowledgements == 0 && self.input.fill_buf().is_err() {
+                break;
+            }
+            let message = self.read();
+            // A job keeps the subject that it was published under; it is told by where it is to be acknowledged.
+            if message.reply.starts_with(ACKS) {
+                handle(&message.body);
+                self.in_hand.push(message.reply);
+            } else if message.subject == acknowledged {
+                acknowledgements -= 1;
+            }
+            is_pulled |= self.in_hand.len() == jobs || (message.is_status && message.subject == pulled);
+        }
+        self.in_hand.len()
     }
 
     fn read(&mut self) -> Message {
@@ -162,6 +195,11 @@ impl Connection {
     }
 }
 
+fn pull(inbox: &str, jobs: usize) -> Vec<u8> {
+    let pull = json!({ "batch": jobs, "expires": u64::try_from(PULL.as_nanos()).expect("a short time") }).to_string();
+    published(&format!("$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{CONSUMER}"), inbox, pull.as_bytes())
+}
+
 fn published(subject: &str, reply: &str, body: &[u8]) -> Vec<u8> {
     let mut bytes = format!("PUB {subject} {reply} {}\r\n", body.len()).into_bytes();
     bytes.extend_from_slice(body);
@@ -180,30 +218,25 @@ impl Client for Connection {
         }
     }
 
-    fn claim(&mut self, jobs: usize, wait: Duration, handle: &mut dyn FnMut(&[u8])) -> usize {
+    fn claim(&mut self, jobs: usize, _: Duration, handle: &mut dyn FnMut(&[u8])) -> usize {
         let inbox = self.next_inbox();
-        let expires_ns = u64::try_from(wait.as_nanos()).expect("a short wait").max(1_000_000);
-        let pull = json!({ "batch": jobs, "expires": expires_ns }).to_string();
-        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{CONSUMER}");
-        self.send(&published(&subject, &inbox, pull.as_bytes()));
-        while self.in_hand.len() < jobs {
-            // A job keeps the subject that it was published under; it is told by what it is to be answered to.
-            let message = self.message_that(|message| message.subject == inbox || message.reply.starts_with(ACKS));
-            if message.is_status {
-                break;
-            }
-            handle(&message.body);
-            self.in_hand.push(message.reply);
-        }
-        self.in_hand.len()
+        self.send(&pull(&inbox, jobs));
+        self.read_turn("", 0, &inbox, jobs, handle)
     }
 
     fn complete(&mut self) {
         let inbox = self.next_inbox();
-        let in_hand = std::mem::take(&mut self.in_hand);
-        let acknowledged: Vec<u8> = in_hand.iter().flat_map(|reply| published(reply, &inbox, b"+ACK")).collect();
-        self.send(&acknowledged);
-        in_hand.iter().for_each(|_| drop(self.message(&inbox)));
+        let (acknowledgements, count) = self.acknowledgements(&inbox);
+        self.send(&acknowledgements);
+        self.read_turn(&inbox, count, "", 0, &mut |_| {});
+    }
+
+    fn turn(&mut self, jobs: usize, _: Duration, handle: &mut dyn FnMut(&[u8])) -> usize {
+        let (inbox, pulled) = (self.next_inbox(), self.next_inbox());
+        let (mut both, count) = self.acknowledgements(&inbox);
+        both.extend(pull(&pulled, jobs));
+        self.send(&both);
+        self.read_turn(&inbox, count, &pulled, jobs, handle)
     }
 
     fn left(&mut self) -> u64 {

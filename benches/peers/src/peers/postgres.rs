@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use postgres::{NoTls, Statement, fallible_iterator::FallibleIterator as _};
+use postgres::{NoTls, Row, Statement, fallible_iterator::FallibleIterator as _};
 
 use crate::{
     peer::{Client, Peer, Purpose, Running},
@@ -32,6 +32,9 @@ const ENQUEUE: &str = "insert into jobs (payload) values ($1)";
 const ENQUEUE_MANY: &str = "insert into jobs (payload) select $1 from generate_series(1, $2)";
 const ENQUEUE_AND_NOTIFY: &str = "with added as (insert into jobs (payload) values ($1)) select pg_notify('jobs', '')";
 const CLAIM: &str = "with taken as materialized
+         (select id from jobs where not held order by id limit $1 for update skip locked)
+     update jobs set held = true from taken where jobs.id = taken.id returning jobs.id, payload";
+const COMPLETE_AND_CLAIM: &str = "with gone as (delete from jobs where id = any($2)), taken as materialized
          (select id from jobs where not held order by id limit $1 for update skip locked)
      update jobs set held = true from taken where jobs.id = taken.id returning jobs.id, payload";
 const COMPLETE: &str = "delete from jobs where id = any($1)";
@@ -125,6 +128,7 @@ struct Session {
     enqueue_many: Statement,
     claim: Statement,
     complete: Statement,
+    complete_and_claim: Statement,
     listens: bool,
     in_hand: Vec<i64>,
 }
@@ -140,16 +144,20 @@ impl Session {
         let enqueue = prepare(if wakes { ENQUEUE_AND_NOTIFY } else { ENQUEUE });
         let enqueue_many = prepare(ENQUEUE_MANY);
         let (claim, complete) = (prepare(CLAIM), prepare(COMPLETE));
-        Self { client, enqueue, enqueue_many, claim, complete, listens: wakes, in_hand: Vec::new() }
+        let complete_and_claim = prepare(COMPLETE_AND_CLAIM);
+        let in_hand = Vec::new();
+        Self { client, enqueue, enqueue_many, claim, complete, complete_and_claim, listens: wakes, in_hand }
     }
 
     fn claim_now(&mut self, jobs: usize, handle: &mut dyn FnMut(&[u8])) -> usize {
         let jobs = i64::try_from(jobs).expect("a small number");
         let rows = self.client.query(&self.claim, &[&jobs]).expect("PostgreSQL claims");
-        for row in &rows {
-            handle(row.get(1));
-            self.in_hand.push(row.get(0));
-        }
+        self.take(&rows, handle)
+    }
+
+    fn take(&mut self, rows: &[Row], handle: &mut dyn FnMut(&[u8])) -> usize {
+        rows.iter().for_each(|row| handle(row.get(1)));
+        self.in_hand = rows.iter().map(|row| row.get(0)).collect();
         rows.len()
     }
 }
@@ -189,6 +197,13 @@ impl Client for Session {
         }
         let removed = self.client.execute(&self.complete, &[&in_hand]).expect("PostgreSQL removes jobs");
         assert_eq!(removed, in_hand.len() as u64, "a job was not there any more");
+    }
+
+    fn turn(&mut self, jobs: usize, _: Duration, handle: &mut dyn FnMut(&[u8])) -> usize {
+        let jobs = i64::try_from(jobs).expect("a small number");
+        let in_hand = std::mem::take(&mut self.in_hand);
+        let rows = self.client.query(&self.complete_and_claim, &[&jobs, &in_hand]).expect("PostgreSQL claims");
+        self.take(&rows, handle)
     }
 
     fn left(&mut self) -> u64 {

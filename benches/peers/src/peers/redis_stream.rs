@@ -8,7 +8,7 @@ use std::{
 };
 
 use redis::{
-    Commands as _, Connection, RedisResult,
+    Commands as _, Connection, Pipeline, RedisResult,
     streams::{StreamReadOptions, StreamReadReply},
 };
 
@@ -64,6 +64,16 @@ struct Consumer {
     in_hand: Vec<String>,
 }
 
+impl Consumer {
+    fn take(&mut self, reply: Option<StreamReadReply>, handle: &mut dyn FnMut(&[u8])) -> usize {
+        for entry in reply.into_iter().flat_map(|reply| reply.keys).flat_map(|key| key.ids) {
+            handle(&entry.get::<Vec<u8>>(FIELD).expect("an entry has its job"));
+            self.in_hand.push(entry.id);
+        }
+        self.in_hand.len()
+    }
+}
+
 impl Client for Consumer {
     fn enqueue(&mut self, payload: &[u8], jobs: usize) {
         let mut pipeline = redis::pipe();
@@ -76,13 +86,8 @@ impl Client for Consumer {
     fn claim(&mut self, jobs: usize, wait: Duration, handle: &mut dyn FnMut(&[u8])) -> usize {
         let wait_ms = usize::try_from(wait.as_millis()).expect("a short wait").max(1);
         let options = StreamReadOptions::default().group(GROUP, &self.name).count(jobs).block(wait_ms);
-        let reply: Option<StreamReadReply> =
-            self.connection.xread_options(&[STREAM], &[">"], &options).expect("Redis reads a stream");
-        for entry in reply.into_iter().flat_map(|reply| reply.keys).flat_map(|key| key.ids) {
-            handle(&entry.get::<Vec<u8>>(FIELD).expect("an entry has its job"));
-            self.in_hand.push(entry.id);
-        }
-        self.in_hand.len()
+        let reply = self.connection.xread_options(&[STREAM], &[">"], &options).expect("Redis reads a stream");
+        self.take(reply, handle)
     }
 
     fn complete(&mut self) {
@@ -90,12 +95,28 @@ impl Client for Consumer {
         if in_hand.is_empty() {
             return;
         }
-        let mut pipeline = redis::pipe();
-        pipeline.xack(STREAM, GROUP, &in_hand).ignore().xdel(STREAM, &in_hand).ignore();
-        pipeline.exec(&mut self.connection).expect("Redis removes jobs");
+        removes(&in_hand).exec(&mut self.connection).expect("Redis removes jobs");
+    }
+
+    fn turn(&mut self, jobs: usize, wait: Duration, handle: &mut dyn FnMut(&[u8])) -> usize {
+        let in_hand = std::mem::take(&mut self.in_hand);
+        if in_hand.is_empty() {
+            return self.claim(jobs, wait, handle);
+        }
+        let options = StreamReadOptions::default().group(GROUP, &self.name).count(jobs);
+        let mut pipeline = removes(&in_hand);
+        pipeline.xread_options(&[STREAM], &[">"], &options);
+        let (reply,) = pipeline.query(&mut self.connection).expect("Redis removes and reads");
+        self.take(reply, handle)
     }
 
     fn left(&mut self) -> u64 {
         self.connection.xlen(STREAM).expect("Redis counts jobs")
     }
+}
+
+fn removes(jobs: &[String]) -> Pipeline {
+    let mut pipeline = redis::pipe();
+    pipeline.xack(STREAM, GROUP, jobs).ignore().xdel(STREAM, jobs).ignore();
+    pipeline
 }
