@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::line::Line;
+use crate::{line::Line, run::quantile};
 
 const WIDTH: f64 = 860.0;
 const LABEL_WIDTH: f64 = 250.0;
@@ -71,9 +71,8 @@ fn bars<'a>(lines: &'a [Line], work: &'a Line) -> Vec<Bar<'a>> {
     };
     let of_work: Vec<&Line> = lines.iter().filter(|line| line.work.key == work.work.key).collect();
     // casque runs beside each peer, so it has as many figures: the middle one is drawn.
-    let mut ours: Vec<f64> = of_work.iter().map(|line| line.casque().median).collect();
-    ours.sort_by(f64::total_cmp);
-    let mut bars = vec![bar("casque", "casque", ours[ours.len() / 2])];
+    let ours: Vec<f64> = of_work.iter().map(|line| line.casque().median).collect();
+    let mut bars = vec![bar("casque", "casque", quantile(&ours, 0.5))];
     for line in of_work {
         bars.push(bar(line.peer, if line.is_durable { "durable" } else { "other" }, line.theirs().median));
     }
