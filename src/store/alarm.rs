@@ -1,27 +1,41 @@
 //! A thread that does something again and again, until whoever started it has enough.
 
-use std::{thread, time::Duration};
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
 
-use crossbeam_channel::{RecvTimeoutError, Sender, TrySendError, bounded};
-
-use crate::error::{Error, Result};
+use crate::{
+    clock::{deadline_after, monotonic},
+    error::{Error, Result},
+};
 
 /// A thread that ticks; dropping this ends it.
 pub(crate) struct Alarm {
     pid: u32,
-    signals: Sender<Signal>,
+    bell: Arc<Bell>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 /// Has an alarm tick at once, from any thread; of an alarm that has ended it does nothing.
 #[derive(Clone)]
 pub(crate) struct Ringer {
-    signals: Sender<Signal>,
+    bell: Arc<Bell>,
 }
 
-enum Signal {
-    Ring,
-    End,
+/// What the thread sleeps by. A channel would spin for a while before each sleep, and an idle process has nothing to do
+/// but such sleeps.
+#[derive(Default)]
+struct Bell {
+    signals: Mutex<Signals>,
+    rung: Condvar,
+}
+
+#[derive(Default)]
+struct Signals {
+    is_rung: bool,
+    is_over: bool,
 }
 
 impl Alarm {
@@ -40,37 +54,75 @@ impl Alarm {
         pause: Duration,
         mut tick: impl FnMut() -> Option<Duration> + Send + 'static,
     ) -> Result<Self> {
-        // One ring is as good as several that nobody has heard yet.
-        let (signals, inbox) = bounded(1);
+        let bell = Arc::new(Bell::default());
+        let heard = Ending { bell: bell.clone() };
         let mut pause = Some(pause);
         let thread = thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
-                loop {
-                    let signal = match pause {
-                        Some(pause) => inbox.recv_timeout(pause),
-                        None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                    };
-                    match signal {
-                        Ok(Signal::Ring) | Err(RecvTimeoutError::Timeout) => pause = tick(),
-                        Ok(Signal::End) | Err(RecvTimeoutError::Disconnected) => return,
-                    }
+                while heard.bell.wait(pause) {
+                    pause = tick();
                 }
             })
             .map_err(|error| Error::unavailable(format!("the thread {name} can't be started")).because(error))?;
-        Ok(Self { pid: std::process::id(), signals, thread: Some(thread) })
+        Ok(Self { pid: std::process::id(), bell, thread: Some(thread) })
     }
 
     /// What has it tick at once.
     pub(crate) fn ringer(&self) -> Ringer {
-        Ringer { signals: self.signals.clone() }
+        Ringer { bell: self.bell.clone() }
     }
 }
 
 impl Ringer {
     /// Whether there is still somebody to hear it.
     pub(crate) fn ring(&self) -> bool {
-        !matches!(self.signals.try_send(Signal::Ring), Err(TrySendError::Disconnected(_)))
+        let mut signals = self.bell.lock();
+        signals.is_rung = true;
+        self.bell.rung.notify_one();
+        !signals.is_over
+    }
+}
+
+impl Bell {
+    /// Sleeps until it rings, or so long; whether there is to be another tick.
+    fn wait(&self, pause: Option<Duration>) -> bool {
+        let deadline = pause.map(deadline_after);
+        let mut signals = self.lock();
+        loop {
+            if signals.is_over {
+                return false;
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(monotonic()));
+            if std::mem::take(&mut signals.is_rung) || left == Some(Duration::ZERO) {
+                return true;
+            }
+            signals = match left {
+                Some(left) => self.rung.wait_timeout(signals, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.rung.wait(signals).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Signals> {
+        // Two flags, each set on its own.
+        self.signals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self) {
+        self.lock().is_over = true;
+        self.rung.notify_one();
+    }
+}
+
+/// The thread's own hold of its bell: whoever rings when it has ended, in whatever way, learns so.
+struct Ending {
+    bell: Arc<Bell>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.bell.end();
     }
 }
 
@@ -78,8 +130,7 @@ impl Drop for Alarm {
     fn drop(&mut self) {
         // A process that was forked has none of its parent's threads.
         if let Some(thread) = self.thread.take().filter(|_| self.pid == std::process::id()) {
-            // A ring that was not heard yet makes room when it is; where the thread is gone, so is its inbox.
-            let _ = self.signals.send(Signal::End);
+            self.bell.end();
             let _ = thread.join();
         }
     }

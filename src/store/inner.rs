@@ -196,6 +196,11 @@ impl Inner {
         self.committer.by() != By::Itself
     }
 
+    /// Whether this process is the stone just now.
+    pub(crate) fn is_stone(&self) -> bool {
+        self.committer.router().seat.is_serving()
+    }
+
     pub(crate) fn commits_by_path(&self) -> CommitsByPath {
         self.committer.paths().counted()
     }

@@ -31,6 +31,9 @@ use recovery::{LEASES_EVERY, Recovery};
 
 /// W7: how often the other sessions are looked at.
 const SESSIONS_EVERY: Duration = Duration::from_millis(200);
+/// How many looks a stone takes in the time of a lease, and how rarely it looks at most.
+const LOOKS_PER_LEASE: u32 = 10;
+const SESSIONS_EVERY_MAX: Duration = Duration::from_secs(2);
 /// How often ended jobs are looked at.
 const PRUNE_EVERY: Duration = Duration::from_secs(10);
 /// How many jobs one change promotes or prunes.
@@ -91,7 +94,7 @@ impl Maintenance {
             self.tell_trouble("make scheduled jobs ready", promoted);
         }
         if now >= self.next_sessions {
-            self.next_sessions = now + SESSIONS_EVERY;
+            self.next_sessions = now + self.sessions_every();
             let recovered = self.recovery.look();
             self.tell_trouble("take back jobs of dead sessions", recovered);
         }
@@ -101,6 +104,16 @@ impl Maintenance {
             self.tell_trouble("remove ended jobs", pruned);
         }
         Some(wake_poll(self.quiet_since, monotonic()))
+    }
+
+    /// How soon the sessions are looked at again. A stone is told at once who is gone; that somebody is stopped shows
+    /// after a lease, and so needs no more than some looks in that time.
+    fn sessions_every(&self) -> Duration {
+        if self.store.inner.is_stone() {
+            (self.recovery.lease() / LOOKS_PER_LEASE).clamp(SESSIONS_EVERY, SESSIONS_EVERY_MAX)
+        } else {
+            SESSIONS_EVERY
+        }
     }
 
     /// What this process has in hand no other knows.

@@ -56,6 +56,11 @@ impl Recovery {
         })
     }
 
+    /// After how long without a beat a session counts as stopped, as read last.
+    pub(super) fn lease(&self) -> Duration {
+        self.lease
+    }
+
     /// Looks at the sessions once. What fails for one is told, and does not keep the others waiting.
     pub(super) fn look(&mut self) -> Result<()> {
         let Some(files) = self.store.inner.site.files() else { return Ok(()) };
