@@ -31,7 +31,7 @@ pub(crate) use self::{
     holder::{holder, is_stopped},
     lock::{WriterGuard, WriterLock},
     network::{is_mount_point, network_file_system},
-    observe::{Seen, look, remove, remove_leftovers, sessions},
+    observe::{Seen, look, remove, remove_leftovers, session_ids, sessions},
     record::NoteState,
     session::{NoteSlot, SessionFile},
     turn::try_turn,

@@ -34,15 +34,16 @@ pub(crate) struct Seen {
 
 /// All sessions that have a file, dead or alive, in the order of their ids.
 pub(crate) fn sessions(folder: &Folder) -> Result<Vec<Seen>> {
-    let mut seen = Vec::new();
-    for (name, _) in files::entries(&folder.sessions())? {
-        // Only the one spelling that sessions are created under: another would be a second name of the same id.
-        if let Some(id) = name.parse::<SessionId>().ok().filter(|id| id.to_string() == name) {
-            // One that can't be read is somebody's all the same.
-            seen.extend(look(folder, id).unwrap_or_else(|_| Some(unreadable(id))));
-        }
-    }
-    Ok(seen)
+    // One that can't be read is somebody's all the same.
+    let look = |id| look(folder, id).unwrap_or_else(|_| Some(unreadable(id)));
+    Ok(session_ids(folder)?.into_iter().filter_map(look).collect())
+}
+
+/// The ids of all sessions that have a file.
+pub(crate) fn session_ids(folder: &Folder) -> Result<Vec<SessionId>> {
+    // Only the one spelling that sessions are created under: another would be a second name of the same id.
+    let id = |name: &str| name.parse::<SessionId>().ok().filter(|id| id.to_string() == name);
+    Ok(files::entries(&folder.sessions())?.into_iter().filter_map(|(name, _)| id(&name)).collect())
 }
 
 /// One session; `None` where it has no file, and so is dead.

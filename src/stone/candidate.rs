@@ -40,6 +40,8 @@ pub(crate) struct Means {
 /// What a candidate tells its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
+    /// This process's stone has brought a window into the store's file.
+    WindowClosed,
     /// Of this process's stone a client has gone.
     ClientGone,
     /// Another process is the stone.
@@ -124,7 +126,7 @@ fn take_the_seat(means: &Means, has_stopped: &dyn Fn() -> bool) -> Result<()> {
         inbox,
         commits: router.commits(),
         hook: hook.clone(),
-        on_gone: &|| on_news(News::ClientGone),
+        on_news: on_news.as_ref(),
     };
     serve(&ground, guard)
 }

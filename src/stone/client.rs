@@ -45,7 +45,7 @@ const HELLO_PATIENCE: Duration = Duration::from_millis(500);
 /// How long bytes may take to go out; the other end reads in between.
 const WRITE_PATIENCE: Duration = Duration::from_secs(1);
 /// C4: how often who waits shows that it lives.
-const ALIVE_EVERY: Duration = Duration::from_secs(1);
+const ALIVE_EVERY: Duration = Duration::from_millis(1_500);
 
 /// How this process introduces itself to a stone.
 #[derive(Clone, Debug)]

@@ -42,6 +42,22 @@ pub(super) fn is_to_wait(change: &Change, applied: &Applied) -> bool {
     only_claim(change).is_some() && applied.version.is_none() && applied.outcomes.iter().all(found_nothing)
 }
 
+/// What became of a claim that was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Served {
+    Yes,
+    FoundNothing,
+    /// It was not even tried: its client shows no life.
+    Not,
+}
+
+impl Entry {
+    /// The queues that a claim which waits wants jobs of.
+    pub(super) fn queues(&self) -> impl Iterator<Item = &str> {
+        only_claim(&self.change).into_iter().flat_map(|claim| claim.queues.iter().map(String::as_str))
+    }
+}
+
 impl Lot {
     pub(super) fn park(&mut self, parked: Entry) {
         self.claims.push(parked);
@@ -68,12 +84,11 @@ impl Lot {
         self.claims.extract_if(.., |parked| matches(parked)).collect()
     }
 
-    /// Tries the claims that want of these queues, the latest first, until none of them finds anything. `serve` says
-    /// whether a claim was served.
+    /// Tries the claims that want of these queues, the latest first, until none of them finds anything.
     pub(super) fn serve<E>(
         &mut self,
         queues: &HashSet<String>,
-        mut serve: impl FnMut(&Entry) -> Result<bool, E>,
+        mut serve: impl FnMut(&Entry) -> Result<Served, E>,
     ) -> Result<Vec<Entry>, E> {
         let mut served = Vec::new();
         let mut fruitless: Vec<usize> = Vec::new();
@@ -90,11 +105,13 @@ impl Lot {
             if !wants || fruitless.iter().any(is_like) {
                 continue;
             }
-            if serve(&self.claims[index])? {
-                served.push(self.claims.remove(index));
-                fruitless.iter_mut().for_each(|other| *other -= 1);
-            } else {
-                fruitless.push(index);
+            match serve(&self.claims[index])? {
+                Served::Yes => {
+                    served.push(self.claims.remove(index));
+                    fruitless.iter_mut().for_each(|other| *other -= 1);
+                }
+                Served::FoundNothing => fruitless.push(index),
+                Served::Not => {}
             }
         }
         Ok(served)

@@ -5,7 +5,7 @@ mod connections;
 mod flusher;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashSet},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -28,8 +28,9 @@ use crate::{
     queue::id::SessionId,
     stone::{
         Commits,
+        candidate::News,
         log::{Half, Log},
-        parked::{Lot, is_to_wait, queues_with_jobs},
+        parked::{Lot, Served, is_to_wait, queues_with_jobs},
         seat::{Errand, Seat, Serving},
         socket,
         window::Window,
@@ -98,8 +99,7 @@ pub(crate) struct Ground<'a> {
     pub(crate) commits: Commits,
     /// Is asked before each operation on the log.
     pub(crate) hook: Option<Arc<dyn StorageHook>>,
-    /// Called when a client is gone.
-    pub(crate) on_gone: &'a dyn Fn(),
+    pub(crate) on_news: &'a dyn Fn(News),
 }
 
 /// Serves until it is told to leave, or can't go on. Under the writer's lock, which is given back at the end.
@@ -131,6 +131,8 @@ struct Stone<'a> {
     trouble: Option<(Error, Instant)>,
     closers: Vec<(StoreRecord, Closer)>,
     parked: Lot,
+    /// Queues with jobs that a claim was not given, since its client showed no life.
+    unserved: HashSet<String>,
     clients: BTreeSet<(u64, u64)>,
     is_leaving: bool,
 }
@@ -172,6 +174,7 @@ impl<'a> Stone<'a> {
             trouble: None,
             closers: Vec::new(),
             parked: Lot::default(),
+            unserved: HashSet::new(),
             clients,
             is_leaving: false,
         };
@@ -204,7 +207,9 @@ impl<'a> Stone<'a> {
         loop {
             self.listen()?;
             let (group, errands) = self.gather()?;
-            if !group.is_empty() {
+            // Who showed no life when there was something for it may have done so now.
+            let may_serve = self.connections.take_life() && !self.unserved.is_empty();
+            if !group.is_empty() || may_serve {
                 self.commit(group)?;
             }
             for errand in errands {
@@ -316,7 +321,7 @@ impl<'a> Stone<'a> {
             }
             Request::Gone(connection) => {
                 self.parked.take(|parked| parked.origin.is_of(connection));
-                (self.ground.on_gone)();
+                (self.ground.on_news)(News::ClientGone);
                 Ok(())
             }
             Request::Bury(session) => {
@@ -436,27 +441,31 @@ impl<'a> Stone<'a> {
     ) -> Result<(Vec<Result<Applied>>, RowSet, StoreRecord, Vec<(Entry, Result<Applied>)>)> {
         let Decided { verdicts, mut rows, mut after } = self.decide(entries)?;
         let mut served = Vec::new();
-        if !self.parked.is_empty() && !rows.is_empty() {
-            let queues = queues_with_jobs(&rows);
+        if !self.parked.is_empty() && (!rows.is_empty() || !self.unserved.is_empty()) {
+            let mut queues = queues_with_jobs(&rows);
+            queues.extend(std::mem::take(&mut self.unserved));
+            let mut unserved = HashSet::new();
             if !queues.is_empty() {
                 let (site, window, connections) = (self.ground.site, &self.window, &self.connections);
                 let mut answers = Vec::new();
                 let now = monotonic();
                 let taken = self.parked.serve(&queues, |parked| {
                     if !connections.shows_life(&parked.origin, now) {
-                        return Ok::<_, Error>(false);
+                        unserved.extend(parked.queues().filter(|queue| queues.contains(*queue)).map(str::to_owned));
+                        return Ok::<_, Error>(Served::Not);
                     }
                     let decided =
                         decide(site, &proposals(std::slice::from_ref(parked)), &Layer::new(window, &rows), after)?;
-                    let is_served = !decided.rows.is_empty();
-                    if is_served {
-                        rows.extend(decided.rows);
-                        after = decided.after;
-                        answers.extend(decided.verdicts);
+                    if decided.rows.is_empty() {
+                        return Ok(Served::FoundNothing);
                     }
-                    Ok(is_served)
+                    rows.extend(decided.rows);
+                    after = decided.after;
+                    answers.extend(decided.verdicts);
+                    Ok(Served::Yes)
                 })?;
                 served = taken.into_iter().zip(answers).collect();
+                self.unserved = unserved;
             }
         }
         self.admit_clients(entries, &mut rows)?;
@@ -543,6 +552,7 @@ impl<'a> Stone<'a> {
         let site = self.ground.site;
         write_and_know(site, &self.window.basis, rows, (before.version, after.version))?;
         site.bump_wakes();
+        (self.ground.on_news)(News::WindowClosed);
         self.window.follow(site, after)
     }
 
@@ -604,6 +614,7 @@ impl<'a> Stone<'a> {
                 self.trouble = None;
                 self.window.thaw(self.ground.site)?;
                 self.ground.site.bump_wakes();
+                (self.ground.on_news)(News::WindowClosed);
                 let version = self.window.version_in_file();
                 let (done, waiting): (Vec<_>, Vec<_>) =
                     std::mem::take(&mut self.closers).into_iter().partition(|(needed, _)| needed.version <= version);

@@ -231,6 +231,7 @@ impl Inner {
         Arc::new(move |news| {
             let Some(inner) = inner.upgrade() else { return };
             match news {
+                News::WindowClosed => {}
                 News::ClientGone => inner.is_client_gone.store(true, Ordering::Release),
                 News::StoneElsewhere => inner.is_maintained_elsewhere.store(true, Ordering::Release),
                 News::NoStoneElsewhere => inner.is_maintained_elsewhere.store(false, Ordering::Release),

@@ -29,7 +29,7 @@ use crate::{
 /// How often a session beats that has something in hand, whatever the lease: that may be changed while it runs.
 const BEAT: Duration = Duration::from_millis(50);
 /// How often one beats that has nothing, so that idle processes cost nothing.
-const BEAT_IDLE: Duration = Duration::from_secs(1);
+const BEAT_IDLE: Duration = Duration::from_secs(5);
 /// After so many beats with nothing in hand a session counts as idle: moments between two jobs are no rest.
 const BEATS_TO_REST: u32 = 20;
 /// P2: a session is not stopped before so many of its beats are missing.
@@ -207,9 +207,9 @@ struct Beat {
     looked: Instant,
 }
 
-/// The most that one look adds to the time that a beat has stood still: whoever was stopped between two looks knows
-/// nothing of the time between.
-const LOOK_MAX: Duration = Duration::from_millis(500);
+/// How much more than the time between two looks one of them adds to the time that a beat has stood still: whoever was
+/// stopped between two looks knows nothing of the time between.
+const LOOK_SLACK: Duration = Duration::from_millis(300);
 
 /// How a session looks to an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,8 +222,8 @@ pub(crate) enum Pulse {
 }
 
 impl Observer {
-    /// Takes note of a session's beat, and tells what that says.
-    pub(crate) fn observe(&mut self, seen: &local::Seen, lease: Duration) -> Pulse {
+    /// Takes note of a session's beat, and tells what that says. A look is taken `every` so long.
+    pub(crate) fn observe(&mut self, seen: &local::Seen, lease: Duration, every: Duration) -> Pulse {
         if !seen.alive {
             self.beats.remove(&seen.id);
             return Pulse::Dead;
@@ -232,7 +232,7 @@ impl Observer {
         let fresh = || Beat { count: seen.beat, still: Duration::ZERO, looked: now };
         let beat = self.beats.entry(seen.id).or_insert_with(fresh);
         if beat.count == seen.beat {
-            beat.still += now.duration_since(beat.looked).min(LOOK_MAX);
+            beat.still += now.duration_since(beat.looked).min(every + LOOK_SLACK);
             beat.looked = now;
         } else {
             *beat = fresh();
@@ -292,13 +292,13 @@ mod tests {
         };
         let mut observer = Observer::default();
         let mut stand_still = |seen: &Seen, still: u64| {
-            observer.observe(seen, lease);
+            observer.observe(seen, lease, Duration::from_millis(200));
             let beat = observer.beats.get_mut(&seen.id).unwrap();
             beat.still = Duration::from_millis(still);
-            observer.observe(seen, lease)
+            observer.observe(seen, lease, Duration::from_millis(200))
         };
-        assert_eq!(stand_still(&seen, 4_000), Pulse::Alive);
-        assert_eq!(stand_still(&seen, 5_000), Pulse::Stopped);
+        assert_eq!(stand_still(&seen, 24_000), Pulse::Alive);
+        assert_eq!(stand_still(&seen, 25_000), Pulse::Stopped);
         seen.beat_interval = BEAT;
         assert_eq!(stand_still(&seen, 400), Pulse::Alive);
         assert_eq!(stand_still(&seen, 500), Pulse::Stopped);

@@ -33,7 +33,7 @@ use recovery::{LEASES_EVERY, Recovery};
 const SESSIONS_EVERY: Duration = Duration::from_millis(200);
 /// How many looks a stone takes in the time of a lease, and how rarely it looks at most.
 const LOOKS_PER_LEASE: u32 = 10;
-const SESSIONS_EVERY_MAX: Duration = Duration::from_secs(2);
+const SESSIONS_EVERY_MAX: Duration = Duration::from_secs(3);
 /// How often ended jobs are looked at.
 const PRUNE_EVERY: Duration = Duration::from_secs(10);
 /// How many jobs one change promotes or prunes.
@@ -94,8 +94,9 @@ impl Maintenance {
             self.tell_trouble("make scheduled jobs ready", promoted);
         }
         if now >= self.next_sessions {
-            self.next_sessions = now + self.sessions_every();
-            let recovered = self.recovery.look();
+            let every = self.sessions_every();
+            self.next_sessions = now + every;
+            let recovered = self.recovery.look(every);
             self.tell_trouble("take back jobs of dead sessions", recovered);
         }
         if now >= self.next_prune {
@@ -103,7 +104,18 @@ impl Maintenance {
             let pruned = self.prune().and_then(|()| self.sweep_lanes());
             self.tell_trouble("remove ended jobs", pruned);
         }
-        Some(wake_poll(self.quiet_since, monotonic()))
+        Some(self.pause())
+    }
+
+    /// How soon to look again. A stone is rung for after each commit; who is none polls the count of commits (W7).
+    fn pause(&self) -> Duration {
+        let now = monotonic();
+        if !self.store.inner.is_stone() {
+            return wake_poll(self.quiet_since, now);
+        }
+        let until_due = self.next_due.map(|at| at.since(Timestamp::now()).max(Duration::from_millis(1)));
+        let until_look = self.next_sessions.min(self.next_prune).saturating_duration_since(now);
+        until_due.map_or(until_look, |due| due.min(until_look))
     }
 
     /// How soon the sessions are looked at again. A stone is told at once who is gone; that somebody is stopped shows

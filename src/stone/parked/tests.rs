@@ -57,7 +57,7 @@ fn latest_claim_is_served_first_and_only_as_many_as_find_something() {
     let served = lot
         .serve(&queues(&["q"]), |entry| {
             tried.borrow_mut().push(entry.change.id.number);
-            Ok::<_, ()>(tried.borrow().len() <= 2)
+            Ok::<_, ()>(if tried.borrow().len() <= 2 { Served::Yes } else { Served::FoundNothing })
         })
         .unwrap();
     assert_eq!(numbers(&served), [4, 3]);
@@ -68,9 +68,25 @@ fn latest_claim_is_served_first_and_only_as_many_as_find_something() {
 #[test]
 fn claim_that_wants_something_else_is_tried_where_the_like_found_nothing() {
     let mut lot = lot([claim(1, "q", 2), claim(2, "other", 1), claim(3, "q", 1)]);
-    let served = lot.serve(&queues(&["q"]), |entry| Ok::<_, ()>(entry.change.id.number == 1)).unwrap();
+    let served = lot
+        .serve(&queues(&["q"]), |entry| {
+            Ok::<_, ()>(if entry.change.id.number == 1 { Served::Yes } else { Served::FoundNothing })
+        })
+        .unwrap();
     assert_eq!(numbers(&served), [1]);
     assert_eq!(numbers(&lot.take(|_| true)), [2, 3], "what was not served waits on");
+}
+
+#[test]
+fn claim_whose_client_shows_no_life_stands_in_nobodys_way() {
+    let mut lot = lot((1..=3).map(|number| claim(number, "q", 1)));
+    let served = lot
+        .serve(&queues(&["q"]), |entry| {
+            Ok::<_, ()>(if entry.change.id.number == 3 { Served::Not } else { Served::Yes })
+        })
+        .unwrap();
+    assert_eq!(numbers(&served), [2, 1]);
+    assert_eq!(numbers(&lot.take(|_| true)), [3]);
 }
 
 #[test]

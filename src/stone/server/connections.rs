@@ -76,6 +76,8 @@ pub(super) struct Connections {
     /// Those that have something to send.
     unsent: Vec<usize>,
     heard: VecDeque<Heard>,
+    /// Somebody has shown life who has nothing else to say.
+    has_life: bool,
     chunk: Vec<u8>,
 }
 
@@ -109,6 +111,7 @@ impl Connections {
             unread: VecDeque::new(),
             unsent: Vec::new(),
             heard: VecDeque::new(),
+            has_life: false,
             chunk: vec![0; 64 << 10],
         };
         Ok((connections, waker))
@@ -174,6 +177,11 @@ impl Connections {
             self.open.insert(number, connection);
             self.unread.push_back(number);
         }
+    }
+
+    /// Whether somebody has shown life since this was asked last.
+    pub(super) fn take_life(&mut self) -> bool {
+        std::mem::take(&mut self.has_life)
     }
 
     /// The next thing that a client said.
@@ -275,7 +283,10 @@ impl Connections {
                         Request::CallOff { number: claim } => Heard::CallOff { connection: number, number: claim },
                         Request::Bury { session } => Heard::Bury { session },
                         Request::Leave => Heard::Left { client },
-                        Request::Alive => continue,
+                        Request::Alive => {
+                            self.has_life = true;
+                            continue;
+                        }
                         Request::GiveBack => {
                             connection.has_returned = true;
                             continue;

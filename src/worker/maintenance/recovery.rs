@@ -22,6 +22,7 @@ use crate::{
         Store,
         change::Intent,
         session::{Observer, Pulse, Session, remove_if_idle},
+        settings::Settings,
     },
     worker::{
         Setup,
@@ -61,15 +62,15 @@ impl Recovery {
         self.lease
     }
 
-    /// Looks at the sessions once. What fails for one is told, and does not keep the others waiting.
-    pub(super) fn look(&mut self) -> Result<()> {
+    /// Looks at the sessions once; `every` is how often that is done. What fails for one is told, and does not keep the others waiting.
+    pub(super) fn look(&mut self, every: Duration) -> Result<()> {
         let Some(files) = self.store.inner.site.files() else { return Ok(()) };
         let sessions = local::sessions(&files.folder)?;
         self.observer.keep_only(&sessions);
         let mut failure = None;
         // Of a file that this user may not read nothing is known, not even that its process lives.
         for seen in sessions.iter().filter(|seen| seen.id != self.own.id && seen.is_readable) {
-            let looked = match self.observer.observe(seen, self.lease) {
+            let looked = match self.observer.observe(seen, self.lease, every) {
                 Pulse::Alive => Ok(()),
                 Pulse::Stopped => self.take_back(seen.id, Some(seen)).map(|_| ()),
                 Pulse::Dead => {
@@ -81,7 +82,7 @@ impl Recovery {
         let now = monotonic();
         if now >= self.next_leases {
             self.next_leases = now + LEASES_EVERY;
-            self.lease = self.store.inner.settings()?.lease;
+            self.lease = Settings::read(self.store.inner.peek()?.as_ref())?.lease;
             let looked = self.take_back_orphans(&files.folder).and_then(|()| self.give_back_lost());
             failure = failure.or(looked.err());
         }
@@ -96,9 +97,11 @@ impl Recovery {
     /// Leases of sessions that have no file: of a store that was copied, or a folder that was cleared.
     fn take_back_orphans(&self, folder: &Folder) -> Result<()> {
         let holders: HashSet<SessionId> = self.held()?.iter().map(|job| job.session).collect();
+        if holders.is_empty() {
+            return Ok(());
+        }
         // Listed after the leases were read: a session has its file before its first claim (P1).
-        let sessions = local::sessions(folder)?;
-        let known: HashSet<SessionId> = sessions.iter().map(|seen| seen.id).chain([self.own.id]).collect();
+        let known: HashSet<SessionId> = local::session_ids(folder)?.into_iter().chain([self.own.id]).collect();
         holders.difference(&known).try_for_each(|session| self.take_back(*session, None).map(|_| ()))
     }
 
