@@ -193,6 +193,15 @@ impl Inner {
         self.committer.paths().counted()
     }
 
+    /// The process that commits for this one as a stone, if one does.
+    pub(crate) fn stone(&self) -> Option<u32> {
+        let router = self.committer.router();
+        if router.seat.is_serving() {
+            return Some(std::process::id());
+        }
+        router.connection().map(|connection| connection.pid())
+    }
+
     /// W4: stands for stone until the guard is dropped.
     pub(crate) fn stand(self: &Arc<Self>, on_gone: Arc<dyn Fn() + Send + Sync>) -> Result<Serving> {
         let router = self.committer.router();
