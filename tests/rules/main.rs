@@ -14,10 +14,8 @@ mod workers;
 
 use std::{fmt::Debug, time::Duration};
 
-use casque::{
-    ErrorKind, JobInfo, JobRequest, Lease, Queue, Result, State, Store, StoreOptions, hooks::CommitsByPath, types::Commits,
-};
-use processes::{Scene, await_line, play, say, store_here, until};
+use casque::{ErrorKind, JobInfo, JobRequest, Lease, Queue, Result, State, Store, hooks::CommitsByPath};
+use processes::{Committer, Scene, play, until};
 
 /// How long a test waits for what must happen; only a test that fails waits that long.
 const SOON: Duration = Duration::from_secs(30);
@@ -50,47 +48,28 @@ impl Path {
 
 #[test]
 fn actor() {
-    play(&[("stone", stone)]);
-}
-
-/// Commits for whoever asks, until told to leave.
-fn stone() {
-    let store = store_here();
-    let serving = store.serve().unwrap();
-    until("the seat", || (store.stone()? == std::process::id()).then_some(()));
-    say("serves");
-    await_line("leave");
-    drop(serving);
-    assert_eq!(store.commits_by_path().direct, 0, "the stone committed nothing directly");
-    store.close().unwrap();
+    play(&[]);
 }
 
 /// Runs a test on a store in memory, and on one in a file by each path; afterwards each must be sound, and all commits
 /// must have gone that way.
 fn on_each_engine(test: impl Fn(&Store)) {
-    let options = StoreOptions::new().label(LABEL);
     for path in [Path::Memory, Path::Direct, Path::OwnStone, Path::OwnStoneWithoutLog, Path::Client] {
         eprintln!("{path:?}:");
-        let scene = Scene::new();
-        let mut other = matches!(path, Path::Client).then(|| scene.actor("stone", &[]));
-        if let Some(other) = &mut other {
-            other.expect("serves");
-        }
-        let options = options.clone().commits(match path {
-            Path::Direct => Commits::DirectOnly,
-            Path::OwnStoneWithoutLog => Commits::Unlogged,
-            Path::Memory | Path::OwnStone | Path::Client => Commits::Logged,
+        let scene = Scene::without_disk(match path {
+            Path::Memory | Path::Direct => Committer::Itself,
+            Path::OwnStone => Committer::Worker,
+            Path::OwnStoneWithoutLog => Committer::WorkerWithoutLog,
+            Path::Client => Committer::Server,
         });
+        let options = scene.options().label(LABEL);
         let store = match path {
             Path::Memory => options.open_in_memory().unwrap(),
             _ => options.open(scene.store_path()).unwrap(),
         };
         let serving = matches!(path, Path::OwnStone | Path::OwnStoneWithoutLog).then(|| store.serve().unwrap());
-        let expected = match (&serving, &other) {
-            (Some(_), _) => Some(std::process::id()),
-            (None, Some(other)) => Some(other.pid()),
-            (None, None) => None,
-        };
+        let server = scene.server();
+        let expected = if serving.is_some() { Some(std::process::id()) } else { server };
         until("who is to commit", || (store.stone() == expected).then_some(()));
 
         test(&store);
@@ -101,10 +80,6 @@ fn on_each_engine(test: impl Fn(&Store)) {
         assert_eq!(store.stone(), expected, "{path:?}: who commits has changed");
         drop(serving);
         store.close().unwrap();
-        if let Some(mut other) = other {
-            other.tell("leave");
-            other.finish();
-        }
     }
 }
 
