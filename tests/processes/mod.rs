@@ -528,7 +528,10 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        if !thread::panicking() {
+        if thread::panicking() {
+            self.folder.disable_cleanup(true);
+            eprintln!("the test's folder is kept: {}", self.folder.path().display());
+        } else {
             self.check_paths();
         }
     }
