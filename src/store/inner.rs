@@ -28,7 +28,7 @@ use crate::{
         conflict::{Version, Writer},
         paths::CommitsByPath,
         pins::Pins,
-        recovery::{log_in_use, recover_log},
+        recovery::log_in_use,
         session::Session,
         settings::Settings,
         site::Site,
@@ -137,16 +137,7 @@ impl Inner {
                 "the last writer died, and a store that is open for reading only can't recover it; open it for writing",
             ));
         }
-        let patience = self.patience;
-        self.committer.section(&self.site, "recover", patience, |site| {
-            // Another may have recovered it while this one waited for the lock.
-            match site.engine.snapshot() {
-                Ok(_) => {}
-                Err(SnapshotError::NeedsRecovery) => site.engine.recover()?,
-                Err(SnapshotError::Failed(error)) => return Err(error),
-            }
-            recover_log(site).map(drop)
-        })?
+        self.committer.recover(&self.site, self.patience)
     }
 
     /// Commits one change and waits for its answer.
