@@ -25,8 +25,8 @@ use casque::{
 };
 use load::judge_jobs;
 use processes::{
-    Observer, Scene, argument, await_line, close_here, die, number_or, observer_here, options, path_here, play, say,
-    until,
+    Committer, Observer, Scene, argument, await_line, close_here, die, number_or, observer_here, options, path_here,
+    play, say, until,
 };
 
 /// How many jobs are acknowledged at least, and how often each point is hit.
@@ -36,9 +36,11 @@ const PRODUCERS: usize = 2;
 const WORKERS: usize = 3;
 const BATCH: usize = 10;
 
-/// Where a producer can be killed: in its commits.
+/// Where a process that commits for itself can be killed.
 const OF_COMMITS: [&str; 5] = ["before-lock", "locked", "applied", "inside-write", "written"];
-/// Where a worker can: in those of its claims and settlements, and between them.
+/// Where a worker that is the stone can.
+const OF_STONES: [&str; 7] = ["locked", "applied", "appended", "inside-write", "written", "flushing", "flushed"];
+/// Where any worker can: between its claims and settlements.
 const OF_JOBS: [&str; 3] = ["claimed", "in-handler", "before-settle"];
 /// At any moment, by the test.
 const AT_RANDOM: &str = "at-random";
@@ -241,10 +243,14 @@ impl Play {
 fn nothing_acknowledged_is_lost_and_nothing_completed_runs_again() {
     let seed = std::env::var("CASQUE_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
     println!("CASQUE_SEED={seed}");
-    let points: Vec<&'static str> = OF_COMMITS.into_iter().chain(OF_JOBS).chain([AT_RANDOM]).collect();
-    let of_producers: Vec<&'static str> = OF_COMMITS.into_iter().chain([AT_RANDOM]).collect();
+    let scene = Scene::new();
+    let is_direct = scene.committer() == Committer::Itself;
+    let of_commits: &[&'static str] = if is_direct { &OF_COMMITS } else { &OF_STONES };
+    let points: Vec<&'static str> = of_commits.iter().copied().chain(OF_JOBS).chain([AT_RANDOM]).collect();
+    // Where there is a stone, a producer does not get to where a commit is made.
+    let of_producers = if is_direct { [of_commits, &[AT_RANDOM]].concat() } else { vec![AT_RANDOM] };
     let play = Play {
-        scene: Scene::new(),
+        scene,
         random: Mutex::new(fastrand::Rng::with_seed(seed)),
         hits: Mutex::new(points.iter().map(|point| (*point, 0)).collect()),
         troubles: Mutex::default(),
