@@ -30,7 +30,7 @@ use crate::{
         change::{Applied, Change, ClientId},
         desk::Desk,
         paths::Paths,
-        recovery::recover_log,
+        recovery::{log_in_use, recover_log},
         site::Site,
         ticket::{Pending, Ticket, hand_in, out_of_patience},
     },
@@ -391,10 +391,11 @@ impl Thread {
             Taken::Lock(_) | Taken::NoneNeeded => {
                 // Another may have recovered it while this one waited for the lock.
                 match site.engine.snapshot() {
-                    Ok(_) => {}
-                    Err(SnapshotError::NeedsRecovery) => site.engine.recover()?,
+                    Ok(rows) if log_in_use(rows.as_ref())?.is_none() => return Ok(()),
                     Err(SnapshotError::Failed(error)) => return Err(error),
+                    Ok(_) | Err(SnapshotError::NeedsRecovery) => {}
                 }
+                site.engine.recover()?;
                 recover_log(site).map(drop)
             }
         }
