@@ -2,8 +2,11 @@
 
 mod processes;
 
-use casque::{JobRequest, Policy, Registry, StoreOptions, Worker};
-use processes::{Actor, Scene, argument, assert_sound, await_line, observer_here, path_here, play, say, say_event};
+use casque::{JobRequest, Policy, Registry, Worker};
+use processes::{
+    Actor, Scene, argument, assert_sound, await_line, close_here, observer_here, options, path_here, play, say,
+    say_event,
+};
 
 #[test]
 fn actor() {
@@ -13,7 +16,7 @@ fn actor() {
 /// Works until the queue is empty. Says `shifted` between snapshot and commit, and commits when told `commit`; its
 /// handlers end when told `end`.
 fn worker() {
-    let store = StoreOptions::new().label(argument("label")).open(path_here("app.redb")).unwrap();
+    let store = options().label(argument("label")).open(path_here("app.redb")).unwrap();
     let policy = if argument("policy") == "strict" { Policy::Strict } else { Policy::Rebase };
     let observer = observer_here();
     let mut tasks = Registry::new();
@@ -31,7 +34,7 @@ fn worker() {
     let worker = Worker::new(&store).tasks(tasks).policy(policy).pause_before_commit(pause).listen(say_event);
     let report = worker.drain(true).run().unwrap();
     say(format!("report {} {}", report.hijacks, report.completed));
-    store.close().unwrap();
+    close_here(store);
 }
 
 /// Two jobs, and two workers that have both shifted the first of them.

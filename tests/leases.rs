@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use casque::{Job, JobFilter, JobId, JobRequest, Registry, State, Store, StoreOptions, TaskError, Worker, hooks::Step};
+use casque::{Job, JobFilter, JobId, JobRequest, Registry, State, Store, TaskError, Worker, hooks::Step};
 use processes::{
-    Actor, Scene, argument, assert_sound, await_line, die, number_or, observer_here, path_here, play, say, say_event,
-    until,
+    Actor, Scene, argument, assert_sound, await_line, close_here, die, number_or, observer_here, options, path_here,
+    play, say, say_event, until,
 };
 
 /// The shortest lease time there may be, in milliseconds.
@@ -28,7 +28,7 @@ fn actor() {
 /// Works until it has been told `stop`, once or twice, and lingers until told `leave` if it was asked to.
 fn worker() {
     let hold_settlements = number_or("settle", 1) == 0;
-    let mut options = StoreOptions::new();
+    let mut options = options();
     if let Ok(label) = std::env::var("CASQUE_TEST_ARG_label") {
         options = options.label(label);
     }
@@ -62,7 +62,7 @@ fn worker() {
     if number_or("linger", 0) == 1 {
         await_line("leave");
     }
-    store.close().unwrap();
+    close_here(store);
 }
 
 fn tasks() -> Registry {

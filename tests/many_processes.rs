@@ -20,8 +20,8 @@ use casque::{
     hooks::{Step, StorageHook, StorageOperation},
 };
 use processes::{
-    Actor, DEADLINE, Observer, Scene, argument, assert_sound, await_line, expect_all, finish_all, freeze, number_or,
-    observer_here, path_here, play, say, store_here, tell_all, until,
+    Actor, DEADLINE, Observer, Scene, argument, assert_sound, await_line, close_here, expect_all, finish_all, freeze,
+    number_or, observer_here, options, path_here, play, say, store_here, tell_all, until,
 };
 
 #[test]
@@ -45,14 +45,14 @@ fn enqueue_one(store: &Store) -> casque::Result<casque::JobId> {
 
 /// Enqueues the same job again and again.
 fn producer() {
-    let store = Store::open(path_here(&argument("store"))).unwrap();
+    let store = options().open(path_here(&argument("store"))).unwrap();
     let answered = Observer::open(&path_here("answered"));
     say("ready");
     await_line("go");
     for _ in 0..number_or("jobs", 1) {
         answered.note(&enqueue_one(&store).unwrap().to_string());
     }
-    store.close().unwrap();
+    close_here(store);
 }
 
 /// Claims without a worker, until told to leave.
@@ -74,7 +74,7 @@ fn consumer() {
             lease.complete().unwrap();
         }
     }
-    store.close().unwrap();
+    close_here(store);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn visitor() {
     let answered = Observer::open(&path_here("answered"));
     for _ in 0..40 {
         let visit = || {
-            let store = Store::open(path_here("app.redb"))?;
+            let store = options().open(path_here("app.redb"))?;
             let job = enqueue_one(&store)?;
             answered.note(&job.to_string());
             for lease in store.queue("default").claim(1, Duration::ZERO)? {
@@ -176,7 +176,7 @@ fn freezer() {
             freeze();
         }
     };
-    let store = StoreOptions::new().label("the freezer").step_hook(hook).open(path_here("app.redb")).unwrap();
+    let store = options().label("the freezer").step_hook(hook).open(path_here("app.redb")).unwrap();
     enqueue_one(&store).unwrap();
     armed.store(true, Ordering::SeqCst);
     say(format!("enqueued {}", enqueue_one(&store).unwrap()));
@@ -228,7 +228,7 @@ fn killing_the_stopped_holder_lets_the_waiting_go_on() {
     for at in ["BeforeLock", "Locked", "Applied", "Written"] {
         let scene = Scene::new();
         let mut freezer = frozen(&scene, at);
-        let store = StoreOptions::new().timeout(DEADLINE).open(scene.store_path()).unwrap();
+        let store = options().timeout(DEADLINE).open(scene.store_path()).unwrap();
         let (done, answer) = channel();
         let waiting = store.clone();
         thread::spawn(move || done.send(enqueue_one(&waiting)));
@@ -257,7 +257,7 @@ impl StorageHook for FreezeBeforeWrite {
 /// Makes the store, and stops in the midst of that.
 fn maker() {
     let hook = Arc::new(FreezeBeforeWrite::default());
-    let store = StoreOptions::new().label("the maker").storage_hook(hook).open(path_here("app.redb")).unwrap();
+    let store = options().label("the maker").storage_hook(hook).open(path_here("app.redb")).unwrap();
     enqueue_one(&store).unwrap();
     store.close().unwrap();
 }
@@ -290,8 +290,7 @@ fn writer() {
     let is_armed = armed.clone();
     let step =
         move |step| steps.is_writing.store(step == Step::Applied && is_armed.load(Ordering::SeqCst), Ordering::SeqCst);
-    let store =
-        StoreOptions::new().label("the writer").storage_hook(hook).step_hook(step).open(path_here("app.redb")).unwrap();
+    let store = options().label("the writer").storage_hook(hook).step_hook(step).open(path_here("app.redb")).unwrap();
     enqueue_one(&store).unwrap();
     armed.store(true, Ordering::SeqCst);
     enqueue_one(&store).unwrap();
@@ -310,7 +309,7 @@ fn look(store: &casque::Result<Store>) -> String {
 }
 
 fn impatient() -> StoreOptions {
-    StoreOptions::new().timeout(Duration::from_millis(300))
+    options().timeout(Duration::from_millis(300))
 }
 
 fn reader() {
@@ -386,7 +385,7 @@ fn opening_beside_a_stopped_maker_ends_in_time_and_says_who_it_is() {
 #[test]
 fn closing_beside_a_stopped_writer_says_who_it_is() {
     let scene = Scene::new();
-    let store = StoreOptions::new().timeout(Duration::from_millis(300)).open(scene.store_path()).unwrap();
+    let store = options().timeout(Duration::from_millis(300)).open(scene.store_path()).unwrap();
     enqueue_one(&store).unwrap();
     let freezer = frozen(&scene, "Locked");
     let error = store.close().unwrap_err();
@@ -398,7 +397,7 @@ fn closing_beside_a_stopped_writer_says_who_it_is() {
 fn who_has_only_read_closes_beside_a_stopped_writer() {
     let scene = Scene::new();
     let _freezer = frozen(&scene, "Locked");
-    let store = StoreOptions::new().timeout(Duration::from_millis(300)).open(scene.store_path()).unwrap();
+    let store = options().timeout(Duration::from_millis(300)).open(scene.store_path()).unwrap();
     store.queues().unwrap();
     store.close().unwrap();
 }
@@ -419,7 +418,7 @@ fn change_that_was_sealed_when_the_patience_ended_is_unknown_and_comes() {
             may_go_on.lock().unwrap().recv().unwrap();
         }
     };
-    let store = StoreOptions::new().timeout(Duration::from_secs(1)).step_hook(hook).open(scene.store_path()).unwrap();
+    let store = options().timeout(Duration::from_secs(1)).step_hook(hook).open(scene.store_path()).unwrap();
     let queue = store.queue("default");
     queue.enqueue_batch((0..3).map(|_| JobRequest::new("note", &()))).unwrap();
     let mut leases = queue.claim(3, Duration::ZERO).unwrap();
@@ -468,7 +467,7 @@ fn looper() {
             });
         }
     });
-    store.close().unwrap();
+    close_here(store);
 }
 
 #[test]
@@ -506,7 +505,7 @@ fn symbolic_link_leads_to_the_same_store() {
     let scene = Scene::new();
     let store = scene.store();
     std::os::unix::fs::symlink(scene.store_path(), scene.path("link.redb")).unwrap();
-    assert_eq!(Store::open(scene.path("link.redb")).unwrap().path(), store.path());
+    assert_eq!(options().open(scene.path("link.redb")).unwrap().path(), store.path());
     let mut producers: Vec<Actor> = ["app.redb", "link.redb"]
         .into_iter()
         .map(|name| scene.actor("producer", &[("store", name), ("jobs", "50")]))
@@ -526,7 +525,7 @@ fn store_with_two_names_is_refused() {
     scene.store().close().unwrap();
     fs::hard_link(scene.store_path(), scene.path("other.redb")).unwrap();
     for name in ["app.redb", "other.redb"] {
-        let error = Store::open(scene.path(name)).unwrap_err();
+        let error = options().open(scene.path(name)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.full_message().contains("hard links"), "{}", error.full_message());
     }

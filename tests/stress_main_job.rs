@@ -6,8 +6,8 @@ use std::collections::HashSet;
 
 use casque::{JobRequest, Registry, Worker};
 use processes::{
-    Actor, Observer, Scene, assert_sound, await_line, finish_all, number_or, observer_here, path_here, play, say,
-    store_here, tell_all, until,
+    Actor, Committer, Observer, Scene, assert_sound, await_line, close_here, finish_all, number_or, observer_here,
+    path_here, play, say, store_here, tell_all, until,
 };
 
 const PRODUCERS: usize = 8;
@@ -32,7 +32,7 @@ fn producer() {
             answered.note(&id.to_string());
         }
     }
-    store.close().unwrap();
+    close_here(store);
 }
 
 fn worker() {
@@ -53,7 +53,7 @@ fn worker() {
     });
     let report = worker.run().unwrap();
     say(format!("report {} {} {} {}", report.completed, report.hijacks, report.failed, report.leases_lost));
-    store.close().unwrap();
+    close_here(store);
 }
 
 #[test]
@@ -91,5 +91,7 @@ fn each_of_20_000_jobs_runs_exactly_once() {
     assert_eq!((runs.len(), ran.len()), (JOBS, JOBS), "each job ran once");
     assert_eq!(ids, ran);
     println!("{JOBS} jobs, {hijacks} hijacks, {} commits", store.version().unwrap());
+    let [direct, own, other] = scene.check_paths();
+    assert!(scene.committer() == Committer::Itself || own + other > direct, "a stone commits");
     assert_sound(&store);
 }

@@ -258,7 +258,7 @@ impl<'a> Stone<'a> {
                         bytes += pending.change.payload_bytes();
                         group.push(Entry {
                             origin: Origin::Own(pending.replier),
-                            asked: pending.resent.then_some(Asked { awaited: u64::MAX, parked: None, resent: true }),
+                            asked: pending.resent.then_some(Asked { awaited: 0, parked: None, resent: true }),
                             change: pending.change,
                             wait_until: pending.wait_until,
                         });

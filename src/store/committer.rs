@@ -18,6 +18,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
 use crate::{
     clock::{deadline_after, monotonic, sleep},
+    engine::SnapshotError,
     error::{Error, ErrorKind, Result},
     local::WriterGuard,
     stone::{
@@ -29,6 +30,7 @@ use crate::{
         change::{Applied, Change, ClientId},
         desk::Desk,
         paths::Paths,
+        recovery::{log_in_use, recover_log},
         site::Site,
         ticket::{Pending, Ticket, hand_in, out_of_patience},
     },
@@ -44,12 +46,20 @@ pub(crate) const GROUP_BYTES_MAX: usize = 16 << 20;
 /// How often who waits for a stone to appear, or for its answer, looks again.
 const STONE_POLL: Duration = Duration::from_millis(1);
 
+/// What the lock is taken for where a dead writer left something behind.
+const RECOVER: &str = "recover";
+
 /// What is done under the writer's lock; or without it, where that can't be had, to say so.
 pub(crate) type Section = Box<dyn FnOnce(Result<&Site>) + Send>;
 
 pub(crate) enum Work {
     Change(Box<Pending>),
-    Section { purpose: &'static str, work: Section },
+    Section {
+        purpose: &'static str,
+        work: Section,
+    },
+    /// Bring in what dead writers left behind.
+    Recover(Sender<Result<()>>),
     Stop,
 }
 
@@ -228,10 +238,15 @@ impl Committer {
             Err(Errand::Section(work)) => self.inbox.put_work(Work::Section { purpose, work }),
             Err(_) => return Err(Error::closed()),
         }
-        receiver.recv_timeout(patience).unwrap_or_else(|error| match error {
-            RecvTimeoutError::Timeout => Err(out_of_patience(site.files(), ErrorKind::Unavailable, purpose)),
-            RecvTimeoutError::Disconnected => Err(Error::closed()),
-        })
+        await_answer(site, &receiver, purpose, patience)
+    }
+
+    /// R1: brings in what dead writers left behind, under the writer's lock and never under one that a stone has lent:
+    /// the log that a stone keeps is in use rightly. Where there is a stone nothing is left to do.
+    pub(crate) fn recover(&self, site: &Site, patience: Duration) -> Result<()> {
+        let (answer, receiver) = bounded(1);
+        self.inbox.put_work(Work::Recover(answer));
+        await_answer(site, &receiver, RECOVER, patience)
     }
 
     /// Ends the thread after what was handed in so far, and the connection to a stone.
@@ -328,6 +343,11 @@ impl Thread {
                     self.run_section(purpose, work);
                     self.queued.fetch_sub(1, Ordering::AcqRel);
                 }
+                Work::Recover(answer) => {
+                    // Nobody may be waiting any more; then the answer is of no use.
+                    let _ = answer.send(self.recover());
+                    self.queued.fetch_sub(1, Ordering::AcqRel);
+                }
                 Work::Change(first) => {
                     let mut bytes = first.change.payload_bytes();
                     let mut group = vec![first];
@@ -385,6 +405,27 @@ impl Thread {
         }
     }
 
+    fn recover(&self) -> Result<()> {
+        let site = &self.desk.site;
+        if self.router.has_stone() {
+            return Ok(());
+        }
+        let _turn = self.desk.take_turn();
+        match take_unless(site, RECOVER, || self.router.has_stone())? {
+            Taken::GaveUp => Ok(()),
+            Taken::Lock(_) | Taken::NoneNeeded => {
+                // Another may have recovered it while this one waited for the lock.
+                match site.engine.snapshot() {
+                    Ok(rows) if log_in_use(rows.as_ref())?.is_none() => return Ok(()),
+                    Err(SnapshotError::Failed(error)) => return Err(error),
+                    Ok(_) | Err(SnapshotError::NeedsRecovery) => {}
+                }
+                site.engine.recover()?;
+                recover_log(site).map(drop)
+            }
+        }
+    }
+
     fn run_section(&self, purpose: &'static str, work: Section) {
         let mut errand = Errand::Section(work);
         loop {
@@ -411,6 +452,13 @@ impl Thread {
             }
         }
     }
+}
+
+fn await_answer<T>(site: &Site, receiver: &Receiver<Result<T>>, what: &str, patience: Duration) -> Result<T> {
+    receiver.recv_timeout(patience).unwrap_or_else(|error| match error {
+        RecvTimeoutError::Timeout => Err(out_of_patience(site.files(), ErrorKind::Unavailable, what)),
+        RecvTimeoutError::Disconnected => Err(Error::closed()),
+    })
 }
 
 enum Taken<'a> {

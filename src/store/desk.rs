@@ -92,8 +92,9 @@ impl Desk {
         let proposals: Vec<Proposal<'_>> = sealed
             .iter()
             .map(|pending| {
-                // A change that a stone may have committed is looked up first; its answer needs no keeping here.
-                let asked = pending.resent.then_some(Asked { awaited: u64::MAX, parked: None, resent: true });
+                // A change that a stone may have committed is looked up first. Which other answers are awaited still is
+                // not known here, so that none is dropped: the next change of the group may be looked up, too.
+                let asked = pending.resent.then_some(Asked { awaited: 0, parked: None, resent: true });
                 Proposal { change: &pending.change, asked }
             })
             .collect();
@@ -128,13 +129,18 @@ impl Desk {
         let site = &self.site;
         verdicts.clear();
         site.verify_store()?;
-        if proposals.iter().any(|proposal| proposal.asked.is_some_and(|asked| asked.resent)) {
+        let is_resent = |proposal: &Proposal<'_>| proposal.asked.is_some_and(|asked| asked.resent);
+        let has_recovered = proposals.iter().any(is_resent);
+        if has_recovered {
             // What a dead stone did last must be seen before it is said that it did not.
             site.engine.recover()?;
         }
         let mut rows = site.engine.latest()?;
         if log_in_use(rows.as_ref())?.is_some() {
             drop(rows);
+            if !has_recovered {
+                site.engine.recover()?;
+            }
             recover_log(site)?;
             rows = site.engine.latest()?;
         }

@@ -29,7 +29,7 @@ use crate::{
         conflict::{Version, Writer},
         paths::CommitsByPath,
         pins::Pins,
-        recovery::{log_in_use, recover_log},
+        recovery::log_in_use,
         session::Session,
         settings::Settings,
         site::Site,
@@ -145,16 +145,7 @@ impl Inner {
                 "the last writer died, and a store that is open for reading only can't recover it; open it for writing",
             ));
         }
-        let patience = self.patience;
-        self.committer.section(&self.site, "recover", patience, |site| {
-            // Another may have recovered it while this one waited for the lock.
-            match site.engine.snapshot() {
-                Ok(_) => {}
-                Err(SnapshotError::NeedsRecovery) => site.engine.recover()?,
-                Err(SnapshotError::Failed(error)) => return Err(error),
-            }
-            recover_log(site).map(drop)
-        })?
+        self.committer.recover(&self.site, self.patience)
     }
 
     /// Commits one change and waits for its answer.
@@ -203,6 +194,15 @@ impl Inner {
 
     pub(crate) fn commits_by_path(&self) -> CommitsByPath {
         self.committer.paths().counted()
+    }
+
+    /// The process that commits for this one as a stone, if one does.
+    pub(crate) fn stone(&self) -> Option<u32> {
+        let router = self.committer.router();
+        if router.seat.is_serving() {
+            return Some(std::process::id());
+        }
+        router.connection().map(|connection| connection.pid())
     }
 
     /// W4: stands for stone until the guard is dropped.

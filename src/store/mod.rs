@@ -124,6 +124,12 @@ impl Store {
         self.inner.commits_by_path()
     }
 
+    #[doc(hidden)]
+    #[must_use]
+    pub fn stone(&self) -> Option<u32> {
+        self.inner.stone()
+    }
+
     /// A view of all that was answered before this call, by any process.
     ///
     /// # Errors

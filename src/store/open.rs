@@ -215,11 +215,9 @@ impl StoreOptions {
         let engine = if let Some(engine) = engine {
             engine
         } else {
-            let guard = self.lock_to_create(&files)?;
-            if !path.try_exists().unwrap_or(false) {
+            if let Some(_guard) = self.lock_to_create(&files)? {
                 Redb::create(path, &first_rows()?, &self.redb)?;
             }
-            drop(guard);
             Redb::open(path, self.redb.clone())?
         };
         files.note_identity();
@@ -227,13 +225,18 @@ impl StoreOptions {
         Ok(remember(path, inner))
     }
 
-    /// W8: there is no committer yet that would wait for the lock where this could give up.
-    fn lock_to_create<'a>(&self, files: &'a Files) -> Result<WriterGuard<'a>> {
+    /// The lock, unless there is a store by now: who has made it may be the stone already, and keep the lock. W8: there is
+    /// no committer yet that would wait for it where this could give up.
+    fn lock_to_create<'a>(&self, files: &'a Files) -> Result<Option<WriterGuard<'a>>> {
+        let exists = || files.store.try_exists().unwrap_or(false);
         const PURPOSE: &str = "create the store";
         let deadline = deadline_after(self.patience);
         loop {
             if let Some(guard) = files.lock()?.try_take(PURPOSE)? {
-                return Ok(guard);
+                return Ok((!exists()).then_some(guard));
+            }
+            if exists() {
+                return Ok(None);
             }
             if monotonic() >= deadline {
                 return Err(out_of_patience(Some(files), ErrorKind::Unavailable, PURPOSE));

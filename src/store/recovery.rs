@@ -24,7 +24,8 @@ pub(crate) fn log_in_use(rows: &dyn Rows) -> Result<Option<[u8; 16]>> {
 }
 
 /// Brings the rows of a log that is in use into the store, in one write; whether there was one. Under the writer's
-/// lock.
+/// lock, with the engine recovered under it: a handle from before may not show the commit that the last writer died in,
+/// and then what is replayed would fall on other rows than those it was chosen for.
 ///
 /// # Errors
 /// `Corrupt` where that log is missing, or does not continue what the store has: nothing is changed.

@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use casque::{Event, Job, JobId, Store};
+use casque::{Event, Job, JobId, Store, StoreOptions, hooks::CommitsByPath, types::Commits};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
 /// How long anything may take before the test gives it up for hung.
@@ -30,6 +30,51 @@ const ARGUMENT: &str = "CASQUE_TEST_ARG_";
 const GO_ON: &str = "go on";
 /// What tells an actor's lines from those of the test harness that it runs in.
 const MARK: &str = "@ ";
+/// Where actors tell by which paths they committed.
+const PATHS: &str = "paths";
+/// How much of the memory's file system must be free to be used.
+const ROOM_BYTES: u64 = 2 << 30;
+
+/// Who commits for the processes of a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Committer {
+    /// Each process for itself.
+    Itself,
+    /// A worker's process for all, with its log.
+    Worker,
+    /// The same without the log.
+    WorkerWithoutLog,
+    /// A process that does nothing else, with its log.
+    Server,
+}
+
+impl Committer {
+    const ALL: [Self; 4] = [Self::Itself, Self::Worker, Self::WorkerWithoutLog, Self::Server];
+
+    /// As the test asked of its actors; else as the name of the test's binary says.
+    fn here() -> Self {
+        let default = if env!("CARGO_CRATE_NAME") == "direct" { Self::Itself } else { Self::Worker };
+        let asked = std::env::var(format!("{ARGUMENT}committer"));
+        asked.map_or(default, |asked| Self::ALL.into_iter().find(|one| one.name() == asked).unwrap())
+    }
+
+    fn name(self) -> String {
+        format!("{self:?}")
+    }
+
+    pub fn options(self) -> StoreOptions {
+        StoreOptions::new().commits(match self {
+            Self::Itself => Commits::DirectOnly,
+            Self::Worker | Self::Server => Commits::Logged,
+            Self::WorkerWithoutLog => Commits::Unlogged,
+        })
+    }
+}
+
+/// How a test and its actors open a store.
+pub fn options() -> StoreOptions {
+    Committer::here().options()
+}
 
 // What a test does with its actors.
 
@@ -52,7 +97,10 @@ impl Actor {
     /// The same, with more in its environment.
     pub fn start_in(environment: &[(&str, &str)], role: &str, arguments: &[(&str, &str)]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["actor", "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, role);
+        // This module's path: the test binary's name, perhaps the file that it has in it, and `processes`.
+        let (_, path) = module_path!().split_once("::").unwrap();
+        let actor = format!("{}actor", path.strip_suffix("processes").unwrap());
+        command.args([&actor, "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, role);
         for (name, value) in arguments {
             command.env(format!("{ARGUMENT}{name}"), value);
         }
@@ -243,9 +291,20 @@ pub fn play(roles: &[(&str, fn())]) {
         // Whoever started this process is gone.
         std::process::exit(3);
     });
-    let (_, act) = roles.iter().find(|(name, _)| *name == role).expect("the role is one of these");
+    let (_, act) = roles.iter().chain(&[("stone", stone as fn())]).find(|(name, _)| *name == role).expect("a role");
     act();
     std::process::exit(0);
+}
+
+/// Commits for whoever asks, until told to leave.
+fn stone() {
+    let store = store_here();
+    let serving = store.serve().unwrap();
+    until("the seat", || (store.stone()? == std::process::id()).then_some(()));
+    say("serves");
+    await_line("leave");
+    drop(serving);
+    close_here(store);
 }
 
 /// What the test gave under that name.
@@ -358,14 +417,83 @@ impl Observer {
     }
 }
 
-/// A folder for a test, with a store's path and an observer's in it.
+/// A folder for a test, with a store's path and an observer's in it. Dropping it checks by which paths its processes
+/// committed.
 pub struct Scene {
+    committer: Committer,
+    server: Mutex<Option<Actor>>,
     folder: tempfile::TempDir,
 }
 
 impl Scene {
     pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self::by(Committer::here())
+    }
+
+    pub fn by(committer: Committer) -> Self {
+        Self::in_folder(committer, tempfile::tempdir().unwrap())
+    }
+
+    /// On no disk, where there is such a place with enough room: for tests that ask nothing of a disk, whose syncs would
+    /// be most of their time.
+    pub fn without_disk(committer: Committer) -> Self {
+        const MEMORY: &str = "/dev/shm";
+        let has_room =
+            rustix::fs::statvfs(MEMORY).is_ok_and(|room| room.f_bavail.saturating_mul(room.f_frsize) >= ROOM_BYTES);
+        let folder = if has_room { tempfile::tempdir_in(MEMORY) } else { tempfile::tempdir() };
+        Self::in_folder(committer, folder.unwrap())
+    }
+
+    fn in_folder(committer: Committer, folder: tempfile::TempDir) -> Self {
+        let scene = Self { committer, server: Mutex::new(None), folder };
+        if committer == Committer::Server {
+            let mut server = scene.actor("stone", &[]);
+            server.expect("serves");
+            *scene.server.lock().unwrap() = Some(server);
+        }
+        scene
+    }
+
+    pub fn committer(&self) -> Committer {
+        self.committer
+    }
+
+    /// The process that serves, where the scene has one.
+    pub fn server(&self) -> Option<u32> {
+        self.server.lock().unwrap().as_ref().map(Actor::pid)
+    }
+
+    /// How a test opens the store of this scene.
+    pub fn options(&self) -> StoreOptions {
+        self.committer.options()
+    }
+
+    /// Has the process that serves leave, if there is one, and gives the commits of those that told, by path: direct, own
+    /// stone, another's stone. Those of processes that were killed are not among them.
+    ///
+    /// # Panics
+    /// If they do not fit who was to commit.
+    pub fn check_paths(&self) -> [u64; 3] {
+        let server = self.server.lock().unwrap().take();
+        if let Some(mut server) = server {
+            server.tell("leave");
+            server.finish();
+        }
+        let told = fs::read_to_string(self.path(PATHS)).unwrap_or_default();
+        let mut all = [0; 3];
+        for line in told.lines() {
+            for (sum, count) in all.iter_mut().zip(line.split(' ')) {
+                *sum += count.parse::<u64>().unwrap();
+            }
+        }
+        let [direct, own, other] = all;
+        println!("{:?}: commits: {direct} direct, {own} as the stone, {other} by another's stone", self.committer);
+        match self.committer {
+            Committer::Itself => assert_eq!([own, other], [0; 2], "a process asked a stone"),
+            Committer::Server => assert_eq!(direct, 0, "a process did not ask the stone"),
+            Committer::Worker | Committer::WorkerWithoutLog => {}
+        }
+        all
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -377,7 +505,7 @@ impl Scene {
     }
 
     pub fn store(&self) -> Store {
-        Store::open(self.store_path()).unwrap()
+        self.options().open(self.store_path()).unwrap()
     }
 
     pub fn observer(&self) -> Observer {
@@ -391,9 +519,21 @@ impl Scene {
 
     /// The same, with more in its environment.
     pub fn actor_in(&self, environment: &[(&str, &str)], role: &str, arguments: &[(&str, &str)]) -> Actor {
-        let mut all = vec![("folder", self.folder.path().to_str().unwrap())];
+        let committer = self.committer.name();
+        let mut all = vec![("folder", self.folder.path().to_str().unwrap()), ("committer", committer.as_str())];
         all.extend_from_slice(arguments);
         Actor::start_in(environment, role, &all)
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.folder.disable_cleanup(true);
+            eprintln!("the test's folder is kept: {}", self.folder.path().display());
+        } else {
+            self.check_paths();
+        }
     }
 }
 
@@ -404,7 +544,14 @@ pub fn path_here(name: &str) -> PathBuf {
 
 /// The store that the test gave its actor.
 pub fn store_here() -> Store {
-    Store::open(path_here("app.redb")).unwrap()
+    options().open(path_here("app.redb")).unwrap()
+}
+
+/// Closes an actor's store, and tells the scene by which paths this process committed.
+pub fn close_here(store: Store) {
+    let CommitsByPath { direct, own_stone, stone } = store.commits_by_path();
+    store.close().unwrap();
+    Observer::open(&path_here(PATHS)).note(&format!("{direct} {own_stone} {stone}"));
 }
 
 /// The observer that the test gave its actor.

@@ -1,17 +1,21 @@
-//! The rules of the root and of its queues, as a user of the library meets them, on every engine and in one process.
+//! The rules of the root and of its queues, as a user of the library meets them, on every engine and on every path that
+//! a change may take to the disk.
 
 mod admin;
 mod claims;
 mod hijacks;
 mod limits;
+#[path = "../processes/mod.rs"]
+mod processes;
 mod root;
 mod settle;
 mod unique;
 mod workers;
 
-use std::time::Duration;
+use std::{fmt::Debug, time::Duration};
 
-use casque::{ErrorKind, JobInfo, JobRequest, Lease, Queue, Result, State, Store, StoreOptions};
+use casque::{ErrorKind, JobInfo, JobRequest, Lease, Queue, Result, State, Store, hooks::CommitsByPath};
+use processes::{Committer, Scene, play, until};
 
 /// How long a test waits for what must happen; only a test that fails waits that long.
 const SOON: Duration = Duration::from_secs(30);
@@ -19,19 +23,64 @@ const SOON: Duration = Duration::from_secs(30);
 /// What a process of the tests is called.
 const LABEL: &str = "tester";
 
-/// Runs a test on a store in memory and on one in a file; afterwards each must be sound.
+/// Who commits for the process of a test.
+#[derive(Clone, Copy, Debug)]
+enum Path {
+    Memory,
+    Direct,
+    OwnStone,
+    OwnStoneWithoutLog,
+    /// Another process, which is the stone.
+    Client,
+}
+
+impl Path {
+    /// That all commits of a store whose only writer is this process went this way.
+    fn check(self, commits: CommitsByPath, all: u64) {
+        let expected = match self {
+            Self::Memory | Self::Direct => CommitsByPath { direct: all, ..CommitsByPath::default() },
+            Self::OwnStone | Self::OwnStoneWithoutLog => CommitsByPath { own_stone: all, ..CommitsByPath::default() },
+            Self::Client => CommitsByPath { stone: all, ..CommitsByPath::default() },
+        };
+        assert_eq!(commits, expected, "{self:?}: the commits went another way");
+    }
+}
+
+#[test]
+fn actor() {
+    play(&[]);
+}
+
+/// Runs a test on a store in memory, and on one in a file by each path; afterwards each must be sound, and all commits
+/// must have gone that way.
 fn on_each_engine(test: impl Fn(&Store)) {
-    eprintln!("in memory:");
-    let options = StoreOptions::new().label(LABEL);
-    let memory = options.open_in_memory().unwrap();
-    test(&memory);
-    assert_eq!(memory.check().unwrap(), []);
-    eprintln!("in a file:");
-    let folder = tempfile::tempdir().unwrap();
-    let file = options.open(folder.path().join("app.redb")).unwrap();
-    test(&file);
-    assert_eq!(file.check().unwrap(), []);
-    file.close().unwrap();
+    for path in [Path::Memory, Path::Direct, Path::OwnStone, Path::OwnStoneWithoutLog, Path::Client] {
+        eprintln!("{path:?}:");
+        let scene = Scene::without_disk(match path {
+            Path::Memory | Path::Direct => Committer::Itself,
+            Path::OwnStone => Committer::Worker,
+            Path::OwnStoneWithoutLog => Committer::WorkerWithoutLog,
+            Path::Client => Committer::Server,
+        });
+        let options = scene.options().label(LABEL);
+        let store = match path {
+            Path::Memory => options.open_in_memory().unwrap(),
+            _ => options.open(scene.store_path()).unwrap(),
+        };
+        let serving = matches!(path, Path::OwnStone | Path::OwnStoneWithoutLog).then(|| store.serve().unwrap());
+        let server = scene.server();
+        let expected = if serving.is_some() { Some(std::process::id()) } else { server };
+        until("who is to commit", || (store.stone() == expected).then_some(()));
+
+        test(&store);
+        assert_eq!(store.check().unwrap(), []);
+        let commits = store.commits_by_path();
+        println!("{path:?}: {commits:?}");
+        path.check(commits, store.version().unwrap().0);
+        assert_eq!(store.stone(), expected, "{path:?}: who commits has changed");
+        drop(serving);
+        store.close().unwrap();
+    }
 }
 
 /// A job of the one task that tests without a worker use.
@@ -61,7 +110,7 @@ fn state(store: &Store, lease: &Lease) -> State {
     store.job(lease.id()).unwrap().state
 }
 
-fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
+fn kind<T: Debug>(result: Result<T>) -> ErrorKind {
     result.unwrap_err().kind()
 }
 
@@ -74,7 +123,7 @@ fn dead(store: &Store, request: JobRequest) -> JobInfo {
 }
 
 /// Asserts that a call fails with a kind and a message that holds all of these, and that it changes nothing.
-fn refused<T: std::fmt::Debug>(store: &Store, call: impl FnOnce() -> Result<T>, expected: ErrorKind, says: &[&str]) {
+fn refused<T: Debug>(store: &Store, call: impl FnOnce() -> Result<T>, expected: ErrorKind, says: &[&str]) {
     let before = store.version().unwrap();
     let error = call().unwrap_err();
     assert_eq!(error.kind(), expected, "{error}");
