@@ -1,9 +1,16 @@
 //! A process that stands for stone: where there is one it is content, and when that one leaves or dies it tries to take
 //! its place.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    io::Read as _,
+    net::Shutdown,
+    os::unix::net::UnixStream,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
 
 use crate::{
     engine::StorageHook,
@@ -55,18 +62,20 @@ pub(crate) struct Candidate {
     pid: u32,
     means: Means,
     stop: Option<Sender<()>>,
+    lifeline: Arc<Lifeline>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Candidate {
     pub(crate) fn start(means: Means) -> Result<Self> {
         let (stop, stopped) = bounded::<()>(0);
-        let standing = means.clone();
+        let lifeline = Arc::new(Lifeline::default());
+        let (standing, held) = (means.clone(), lifeline.clone());
         let thread = thread::Builder::new()
             .name("casque-stone".into())
-            .spawn(move || stand(&standing, &stopped))
+            .spawn(move || stand(&standing, &held, &stopped))
             .map_err(|error| Error::unavailable("the stone's thread can't be started").because(error))?;
-        Ok(Self { pid: std::process::id(), means, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { pid: std::process::id(), means, stop: Some(stop), lifeline, thread: Some(thread) })
     }
 }
 
@@ -77,6 +86,7 @@ impl Drop for Candidate {
         let Some(thread) = self.thread.take().filter(|_| self.pid == std::process::id()) else { return };
         // The seat may be taken just now; then it is told at once.
         while !thread.is_finished() {
+            self.lifeline.cut();
             if self.means.router.seat.send(Errand::Leave).is_ok() {
                 break;
             }
@@ -87,16 +97,44 @@ impl Drop for Candidate {
     }
 }
 
-fn stand(means: &Means, stopped: &Receiver<()>) {
-    let has_stopped = || !matches!(stopped.try_recv(), Err(crossbeam_channel::TryRecvError::Empty));
+/// The connection by which a candidate sees that the stone is gone.
+#[derive(Default)]
+struct Lifeline {
+    stream: Mutex<Option<UnixStream>>,
+}
+
+impl Lifeline {
+    /// Returns when the other end is gone, or this is cut.
+    fn hold(&self, stream: UnixStream, has_stopped: &dyn Fn() -> bool) {
+        let Ok(mut held) = stream.try_clone() else { return };
+        *self.lock() = Some(stream);
+        // Whoever cuts it has said to stop before, so that one of the two sees the other.
+        if !has_stopped() {
+            // Nothing is ever sent on it: a read ends when the connection does.
+            let _ = held.read(&mut [0]);
+        }
+        self.lock().take();
+    }
+
+    fn cut(&self) {
+        if let Some(stream) = &*self.lock() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<UnixStream>> {
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn stand(means: &Means, lifeline: &Lifeline, stopped: &Receiver<()>) {
+    let has_stopped = || !matches!(stopped.try_recv(), Err(TryRecvError::Empty));
     while !has_stopped() {
-        if let Some(connection) = means.router.connection() {
+        if let Some(stream) = means.router.lifeline() {
             (means.on_news)(News::StoneElsewhere);
-            select! {
-                recv(connection.ended()) -> _ => {}
-                recv(stopped) -> _ => {}
-            }
+            lifeline.hold(stream, &has_stopped);
             (means.on_news)(News::NoStoneElsewhere);
+            means.router.note_gone();
             continue;
         }
         let served = take_the_seat(means, &has_stopped);

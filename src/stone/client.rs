@@ -1,6 +1,6 @@
 //! A process's connection to the stone of another. It carries changes there and answers back, for all threads of this
-//! process; when it breaks, what was not answered goes back to the committer, which sends it on to whoever commits next
-//! (A1).
+//! process: one of those that wait reads for all. When it breaks, what was not answered goes back to the committer, which
+//! sends it on to whoever commits next (A1).
 
 use std::{
     collections::BTreeMap,
@@ -11,20 +11,17 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Sender, bounded};
-
 use crate::{
-    clock::monotonic,
+    clock::{deadline_after, monotonic},
     error::{Error, Result},
     queue::id::SessionId,
     stone::{
         socket,
         wire::{
-            FRAME_BYTES_MAX, Hello, LENGTH_BYTES, PROTOCOL, Reply, Request, Welcome, frame_length, put_frame,
+            FRAME_BYTES_MAX, Hello, LENGTH_BYTES, PROTOCOL, Purpose, Reply, Request, Welcome, frame_length, put_frame,
             refuse_protocol, take_frame,
         },
     },
@@ -33,6 +30,7 @@ use crate::{
         committer::Inbox,
         object::FormatRecord,
         paths::{Path, Paths},
+        promise::{Courier, Promise, promise},
         site::Site,
         ticket::Pending,
         verdict::Asked,
@@ -46,6 +44,12 @@ const HELLO_PATIENCE: Duration = Duration::from_millis(500);
 const WRITE_PATIENCE: Duration = Duration::from_secs(1);
 /// C4: how often who waits shows that it lives.
 const ALIVE_EVERY: Duration = Duration::from_millis(1_500);
+/// The least time that a read may be told to wait: none would be for ever.
+const READ_PATIENCE_MIN: Duration = Duration::from_millis(1);
+/// How long it may take until a stone lends its lock: it writes its window first.
+const LOAN_PATIENCE: Duration = Duration::from_secs(10);
+/// How much is read at once.
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// How this process introduces itself to a stone.
 #[derive(Clone, Debug)]
@@ -68,12 +72,13 @@ pub(crate) struct Client {
 
 /// A connection to a stone.
 pub(crate) struct Connection {
+    own: Weak<Self>,
     pid: u32,
     out: Mutex<Out>,
     waiting: Mutex<Waiting>,
     is_broken: AtomicBool,
-    /// Kept by the thread that reads; who waits for the end of the connection sees it go.
-    ended: crossbeam_channel::Receiver<()>,
+    /// Held by the thread that reads for all.
+    input: Mutex<Input>,
     next_ask: AtomicU64,
     inbox: Inbox,
     paths: Arc<Paths>,
@@ -84,11 +89,19 @@ struct Out {
     buffer: Vec<u8>,
 }
 
+struct Input {
+    stream: UnixStream,
+    bytes: Vec<u8>,
+    chunk: Vec<u8>,
+    /// How long a read waits.
+    patience: Duration,
+}
+
 /// What was sent and not answered.
 #[derive(Default)]
 struct Waiting {
     changes: BTreeMap<u64, Box<Pending>>,
-    asks: BTreeMap<u64, Sender<Result<()>>>,
+    asks: BTreeMap<u64, Promise<Result<()>>>,
 }
 
 /// The writer's lock, lent by a stone; dropping this gives it back.
@@ -141,7 +154,7 @@ impl Client {
         }
         *slot = None;
         self.is_living.store(false, Ordering::Release);
-        match self.greet(&path) {
+        match self.greet(&path, Purpose::Work).and_then(|(stream, pid)| self.begin(stream, pid).map_err(Some)) {
             Ok(connection) => {
                 *slot = Some(connection.clone());
                 self.is_living.store(true, Ordering::Release);
@@ -168,8 +181,24 @@ impl Client {
         socket::path(self.site.files()?).ok()
     }
 
+    /// A connection that nothing is said on: its end is that of the stone.
+    pub(crate) fn lifeline(&self) -> Option<UnixStream> {
+        let path = self.socket().filter(|path| path.exists())?;
+        let (stream, _) = self.greet(&path, Purpose::Lifeline).ok()?;
+        stream.set_read_timeout(None).ok()?;
+        Some(stream)
+    }
+
+    /// Takes note that the stone is gone, for those who wait for its answers.
+    pub(crate) fn note_gone(&self) {
+        if let Some(connection) = lock(&self.connection).take() {
+            self.is_living.store(false, Ordering::Release);
+            connection.end();
+        }
+    }
+
     /// Connects and introduces this process; an error where there is something to tell.
-    fn greet(&self, path: &std::path::Path) -> Result<Arc<Connection>, Option<Error>> {
+    fn greet(&self, path: &std::path::Path, purpose: Purpose) -> Result<(UnixStream, u32), Option<Error>> {
         let introduction = self.introduction.get().ok_or(None)?;
         let mut stream = socket::connect(path).ok_or(None)?;
         let store = self.store_id().map_err(Some)?;
@@ -180,52 +209,42 @@ impl Client {
             protocol: PROTOCOL,
             store,
             client: introduction.client,
+            purpose,
             pid: std::process::id(),
             label: introduction.label.clone(),
         };
         let mut buffer = Vec::new();
         put_frame(&mut buffer, &hello).map_err(Some)?;
         stream.write_all(&buffer).map_err(io)?;
-        let welcome = read_welcome(&mut stream).ok_or(None)?;
-        let pid = match welcome {
-            Welcome::Come { pid } => pid,
-            Welcome::No { protocol, store: theirs } if theirs == store => {
-                return Err(Some(refuse_protocol(protocol)));
-            }
-            Welcome::No { .. } => {
-                return Err(Some(Error::unavailable(format!(
-                    "the socket {} is of another store; remove it while no process uses the store",
-                    path.display()
-                ))));
-            }
-        };
-        self.begin(stream, pid).map_err(Some)
+        match read_welcome(&mut stream).ok_or(None)? {
+            Welcome::Come { pid } => Ok((stream, pid)),
+            Welcome::No { protocol, store: theirs } if theirs == store => Err(Some(refuse_protocol(protocol))),
+            Welcome::No { .. } => Err(Some(Error::unavailable(format!(
+                "the socket {} is of another store; remove it while no process uses the store",
+                path.display()
+            )))),
+        }
     }
 
     fn begin(&self, stream: UnixStream, pid: u32) -> Result<Arc<Connection>> {
         let cannot = |error: io::Error| Error::unavailable("the stone's socket can't be used").because(error);
-        stream.set_read_timeout(Some(ALIVE_EVERY)).map_err(cannot)?;
-        let incoming = stream.try_clone().map_err(cannot)?;
-        let (end, ended) = bounded(0);
-        let connection = Arc::new(Connection {
+        let input = Input {
+            stream: stream.try_clone().map_err(cannot)?,
+            bytes: Vec::new(),
+            chunk: vec![0; CHUNK_BYTES],
+            patience: HELLO_PATIENCE,
+        };
+        Ok(Arc::new_cyclic(|own| Connection {
+            own: own.clone(),
             pid,
             out: Mutex::new(Out { stream, buffer: Vec::new() }),
             waiting: Mutex::default(),
             is_broken: AtomicBool::new(false),
-            ended,
+            input: Mutex::new(input),
             next_ask: AtomicU64::new(1),
             inbox: self.inbox.clone(),
             paths: self.paths.clone(),
-        });
-        let reading = Arc::downgrade(&connection);
-        thread::Builder::new()
-            .name("casque-client".into())
-            .spawn(move || {
-                read(&reading, incoming);
-                drop(end);
-            })
-            .map_err(|error| Error::unavailable("the client's thread can't be started").because(error))?;
-        Ok(connection)
+        }))
     }
 
     fn store_id(&self) -> Result<[u8; 16]> {
@@ -246,11 +265,6 @@ impl Connection {
     /// The stone's process.
     pub(crate) fn pid(&self) -> u32 {
         self.pid
-    }
-
-    /// Waits until the connection is broken, or somebody calls through `stop`.
-    pub(crate) fn ended(&self) -> &crossbeam_channel::Receiver<()> {
-        &self.ended
     }
 
     /// Sends a change; gives it back where the connection is broken.
@@ -276,30 +290,30 @@ impl Connection {
                 pending.replier.answer(Err(error));
                 return None;
             }
+            pending.replier.promise().comes_by(self.courier());
             waiting.changes.insert(number, pending);
         }
         let Out { stream, buffer } = &mut *out;
         if stream.write_all(buffer).is_err() {
             drop(out);
-            // The thread that reads gives back what waits.
             self.end();
         }
         None
     }
 
-    /// Asks the stone to close its window; whether it could be asked. The answer's other end is dropped where it
+    /// Asks the stone to close its window; whether it could be asked. The promise is dropped where the connection
     /// breaks.
-    pub(crate) fn close_window(&self, answer: Sender<Result<()>>) -> bool {
+    pub(crate) fn close_window(&self, answer: Promise<Result<()>>) -> bool {
         self.ask(answer, |ask| Request::CloseWindow { ask })
     }
 
     /// Asks for the writer's lock, and waits for it; nothing where the connection breaks.
     pub(crate) fn borrow_lock(self: &Arc<Self>) -> Option<Loan> {
-        let (answer, receiver) = bounded(1);
+        let (answer, lent) = promise();
         if !self.ask(answer, |ask| Request::Borrow { ask }) {
             return None;
         }
-        receiver.recv().ok()?.ok()?;
+        lent.wait_until(deadline_after(LOAN_PATIENCE)).ok()?.ok()?;
         Some(Loan { connection: self.clone() })
     }
 
@@ -313,13 +327,14 @@ impl Connection {
         self.send(&Request::Bury { session });
     }
 
-    fn ask(&self, answer: Sender<Result<()>>, request: impl FnOnce(u64) -> Request) -> bool {
+    fn ask(&self, answer: Promise<Result<()>>, request: impl FnOnce(u64) -> Request) -> bool {
         let ask = self.next_ask.fetch_add(1, Ordering::Relaxed);
         {
             let mut waiting = lock(&self.waiting);
             if self.is_broken.load(Ordering::Acquire) {
                 return false;
             }
+            answer.comes_by(self.courier());
             waiting.asks.insert(ask, answer);
         }
         self.send(&request(ask));
@@ -337,9 +352,15 @@ impl Connection {
         }
     }
 
-    /// Ends the connection; the thread that reads then gives back what waits.
+    /// Ends the connection, and gives back what waits.
     fn end(&self) {
+        // Who reads or writes just now sees it end.
         let _ = lock(&self.out).stream.shutdown(Shutdown::Both);
+        self.give_back();
+    }
+
+    fn courier(&self) -> Weak<dyn Courier> {
+        self.own.clone()
     }
 
     fn receive(&self, reply: Reply) {
@@ -355,8 +376,9 @@ impl Connection {
                 }
             }
             Reply::Asked { ask, answer } => {
-                if let Some(waiting) = lock(&self.waiting).asks.remove(&ask) {
-                    let _ = waiting.send(answer.map_err(Error::from));
+                let waiting = lock(&self.waiting).asks.remove(&ask);
+                if let Some(waiting) = waiting {
+                    waiting.keep(answer.map_err(Error::from));
                 }
             }
         }
@@ -405,38 +427,79 @@ enum RequestOut<'a> {
     Change { asked: Asked, wait_ms: u64, change: &'a crate::store::change::Change },
 }
 
-/// The thread that reads what the stone answers, until the connection ends.
-fn read(connection: &Weak<Connection>, mut stream: UnixStream) {
-    let mut bytes = Vec::new();
-    let mut chunk = vec![0; 64 << 10];
-    'reading: loop {
-        let mut used = 0;
-        loop {
-            match take_frame::<Reply>(&bytes[used..]) {
-                Ok(Some((reply, length))) => {
-                    used += length;
-                    let Some(connection) = connection.upgrade() else { return };
-                    connection.receive(reply);
+impl Courier for Connection {
+    fn is_free(&self) -> bool {
+        !self.is_broken.load(Ordering::Acquire) && self.input.try_lock().is_ok()
+    }
+
+    /// Reads for all who wait, until the caller has what it waits for; then somebody else does.
+    fn bring(&self, is_done: &dyn Fn() -> bool, deadline: Instant) {
+        let Ok(mut input) = self.input.try_lock() else { return };
+        let mut is_well = true;
+        while is_well && !is_done() {
+            let left = deadline.saturating_duration_since(monotonic());
+            if left.is_zero() {
+                break;
+            }
+            is_well = match input.read(left.min(ALIVE_EVERY)) {
+                Ok(true) => self.take_replies(&mut input),
+                Ok(false) => {
+                    self.show_life();
+                    true
                 }
-                Ok(None) => break,
-                Err(_) => break 'reading,
-            }
+                Err(_) => false,
+            };
         }
-        bytes.drain(..used);
-        match stream.read(&mut chunk) {
-            Ok(0) => break,
-            Ok(count) => bytes.extend_from_slice(&chunk[..count]),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                let Some(connection) = connection.upgrade() else { return };
-                connection.show_life();
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => break,
+        drop(input);
+        if is_well {
+            let waiting = lock(&self.waiting);
+            waiting.changes.values().for_each(|pending| pending.replier.promise().poke());
+            waiting.asks.values().for_each(Promise::poke);
+        } else {
+            self.end();
         }
     }
-    if let Some(connection) = connection.upgrade() {
-        connection.end();
-        connection.give_back();
+}
+
+impl Connection {
+    /// Gives out the replies that have come whole; whether they are such.
+    fn take_replies(&self, input: &mut Input) -> bool {
+        let mut used = 0;
+        let is_well = loop {
+            match take_frame::<Reply>(&input.bytes[used..]) {
+                Ok(Some((reply, length))) => {
+                    used += length;
+                    self.receive(reply);
+                }
+                Ok(None) => break true,
+                Err(_) => break false,
+            }
+        };
+        input.bytes.drain(..used);
+        if input.bytes.is_empty() && input.bytes.capacity() > CHUNK_BYTES {
+            input.bytes = Vec::new();
+        }
+        is_well
+    }
+}
+
+impl Input {
+    /// Reads what has come, waiting for it at most so long; whether there was something.
+    fn read(&mut self, patience: Duration) -> io::Result<bool> {
+        if self.patience != patience {
+            self.stream.set_read_timeout(Some(patience.max(READ_PATIENCE_MIN)))?;
+            self.patience = patience;
+        }
+        match self.stream.read(&mut self.chunk) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                self.bytes.extend_from_slice(&self.chunk[..count]);
+                Ok(true)
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -10,14 +10,14 @@ use crossbeam_channel::Sender;
 
 use crate::{
     error::Result,
-    store::{committer::Section, ticket::Pending},
+    store::{committer::Section, promise::Promise, ticket::Pending},
 };
 
 /// What a thread of this process wants of its own stone.
 pub(crate) enum Errand {
     Change(Box<Pending>),
-    /// Bring all that was answered into the store's file. The sender is dropped where the stone leaves first.
-    CloseWindow(Sender<Result<()>>),
+    /// Bring all that was answered into the store's file. The promise is dropped where the stone leaves first.
+    CloseWindow(Promise<Result<()>>),
     /// Do this with the window closed.
     Section(Section),
     /// The claim of this process that waits under this number is to be answered now.

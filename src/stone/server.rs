@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, unbounded};
 
 use self::{
     connections::{Connections, Heard},
@@ -45,6 +45,7 @@ use crate::{
         keys,
         object::{FormatRecord, LogRecord, StoreRecord},
         paths::Path,
+        promise::Promise,
         recovery::recover_log,
         session::remove_if_idle,
         site::Site,
@@ -85,7 +86,7 @@ pub(super) struct Entry {
 
 /// Who waits for a window to be closed.
 pub(super) enum Closer {
-    Own(Sender<Result<()>>),
+    Own(Promise<Result<()>>),
     Client { connection: usize, ask: u64 },
     Borrower { connection: usize, ask: u64 },
 }
@@ -659,10 +660,7 @@ impl<'a> Stone<'a> {
 
     fn tell_closer(&mut self, closer: Closer, answer: Result<()>) {
         match closer {
-            Closer::Own(sender) => {
-                // Whoever has stopped waiting was told so by its own time limit.
-                let _ = sender.send(answer);
-            }
+            Closer::Own(promise) => promise.keep(answer),
             Closer::Client { connection, ask } | Closer::Borrower { connection, ask } => {
                 self.connections.answer_ask(connection, ask, answer.map_err(Refusal::from));
             }

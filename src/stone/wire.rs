@@ -27,8 +27,18 @@ pub(super) struct Hello {
     pub(super) protocol: u32,
     pub(super) store: [u8; 16],
     pub(super) client: ClientId,
+    pub(super) purpose: Purpose,
     pub(super) pid: u32,
     pub(super) label: String,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Purpose {
+    /// For requests and their answers.
+    Work,
+    /// For nothing but to end with the stone.
+    Lifeline,
 }
 
 /// What a stone answers to that. Its form never changes either.

@@ -6,6 +6,7 @@
 //! lock free, commits on its own thread instead: two switches of threads cost as much as a third of a commit.
 
 use std::{
+    os::unix::net::UnixStream,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -30,6 +31,7 @@ use crate::{
         change::{Applied, Change, ClientId},
         desk::Desk,
         paths::Paths,
+        promise::{Missed, promise},
         recovery::{log_in_use, recover_log},
         site::Site,
         ticket::{Pending, Ticket, hand_in, out_of_patience},
@@ -150,22 +152,21 @@ impl Committer {
         let id = change.id;
         match self.commit_here(change) {
             Ok(answer) => {
-                let (sender, receiver) = bounded(1);
-                // Its receiver is at hand, and has room.
-                let _ = sender.send(answer);
-                Ok(Ticket::of(id, receiver, patience))
+                let (promise, awaited) = promise();
+                promise.keep(answer);
+                Ok(Ticket::of(id, awaited, patience))
             }
             Err(change) => self.submit(*change, patience, wait),
         }
     }
 
     /// Has the answer to a claim that waits at a stone come at once, as it is.
-    pub(crate) fn call_off(&self, ticket: &Ticket) {
-        match self.router.seat.send(Errand::CallOff { number: ticket.number() }) {
+    pub(crate) fn call_off(&self, number: u64) {
+        match self.router.seat.send(Errand::CallOff { number }) {
             Ok(()) => {}
             Err(_) => {
                 if let Some(connection) = self.router.client.living() {
-                    connection.call_off(ticket.number());
+                    connection.call_off(number);
                 }
             }
         }
@@ -197,8 +198,8 @@ impl Committer {
     pub(crate) fn close_window(&self, patience: Duration) -> Result<By> {
         let deadline = deadline_after(patience);
         loop {
-            let (answer, receiver) = bounded(1);
-            // The one sender goes with the question: who waits sees it go where the stone leaves.
+            let (answer, awaited) = promise();
+            // The one promise goes with the question: who waits sees it broken where the stone leaves.
             let by = match self.router.seat.send(Errand::CloseWindow(answer)) {
                 Ok(()) => By::OwnStone,
                 Err(Errand::CloseWindow(answer)) => match self.router.connection() {
@@ -209,10 +210,10 @@ impl Committer {
                 },
                 Err(_) => return Ok(By::Itself),
             };
-            match receiver.recv_deadline(deadline) {
+            match awaited.wait_until(deadline) {
                 Ok(closed) => return closed.map(|()| by),
                 // The stone has left or died before it answered; another may have come.
-                Err(RecvTimeoutError::Disconnected) if monotonic() < deadline => {}
+                Err(Missed::Gone) if monotonic() < deadline => {}
                 Err(_) => {
                     return Err(out_of_patience(self.desk.site.files(), ErrorKind::Unavailable, "reading"));
                 }
@@ -313,6 +314,16 @@ impl Router {
     /// The connection to another process's stone that there is, as far as is known without asking.
     pub(crate) fn living(&self) -> Option<Arc<Connection>> {
         self.client.living()
+    }
+
+    /// A connection that ends with another process's stone, and is for nothing else.
+    pub(crate) fn lifeline(&self) -> Option<UnixStream> {
+        if self.seat.is_serving() { None } else { self.client.lifeline() }
+    }
+
+    /// Takes note that the other process's stone is gone.
+    pub(crate) fn note_gone(&self) {
+        self.client.note_gone();
     }
 
     /// Whether another process's stone answers.

@@ -178,8 +178,8 @@ impl Inner {
     }
 
     /// Has the answer to a claim that waits at a stone come at once, as it is.
-    pub(crate) fn call_off(&self, ticket: &Ticket) {
-        self.committer.call_off(ticket);
+    pub(crate) fn call_off(&self, number: u64) {
+        self.committer.call_off(number);
     }
 
     /// Whether a stone, of this process or another, commits just now.

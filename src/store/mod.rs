@@ -17,6 +17,7 @@ pub(crate) mod object;
 pub(crate) mod open;
 pub(crate) mod paths;
 pub(crate) mod pins;
+pub(crate) mod promise;
 pub(crate) mod recovery;
 pub(crate) mod session;
 pub(crate) mod settings;

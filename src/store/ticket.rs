@@ -11,14 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-
 use crate::{
     clock::deadline_after,
     error::{Error, ErrorKind, Result},
     local,
     store::{
         change::{Applied, Change, ChangeId},
+        promise::{Awaited, Missed, Poker, Promise, promise},
         site::{Files, Site},
     },
 };
@@ -40,14 +39,14 @@ pub(crate) struct Pending {
 /// Where a change's answer goes.
 pub(crate) struct Replier {
     seal: Arc<AtomicU8>,
-    answer: Sender<Result<Applied>>,
+    answer: Promise<Result<Applied>>,
 }
 
 /// A change that was handed in and not answered yet.
 pub(crate) struct Ticket {
     id: ChangeId,
     seal: Arc<AtomicU8>,
-    answer: Receiver<Result<Applied>>,
+    answer: Awaited<Result<Applied>>,
     deadline: Instant,
     patience: Duration,
     /// The answer was given, or never will be.
@@ -57,12 +56,12 @@ pub(crate) struct Ticket {
 /// The two sides of a change that is answered within `patience`, or, where its claim may wait for jobs, that much
 /// later.
 pub(crate) fn hand_in(change: Change, patience: Duration, wait: Duration) -> (Box<Pending>, Ticket) {
-    let (answer, receiver) = bounded(1);
+    let (answer, awaited) = promise();
     let seal = Arc::new(AtomicU8::new(WAITING));
     let ticket = Ticket {
         id: change.id,
         seal: seal.clone(),
-        answer: receiver,
+        answer: awaited,
         deadline: deadline_after(patience.saturating_add(wait)),
         patience,
         is_over: AtomicBool::new(false),
@@ -85,14 +84,18 @@ impl Replier {
     }
 
     pub(crate) fn answer(&self, answer: Result<Applied>) {
-        // Whoever has stopped waiting was told so by its own time limit.
-        let _ = self.answer.send(answer);
+        self.answer.keep(answer);
+    }
+
+    /// What brings the answer, or will.
+    pub(crate) fn promise(&self) -> &Promise<Result<Applied>> {
+        &self.answer
     }
 }
 
 impl Ticket {
     /// A ticket for an answer that comes by this channel, and that nobody can withdraw.
-    pub(crate) fn of(id: ChangeId, answer: Receiver<Result<Applied>>, patience: Duration) -> Self {
+    pub(crate) fn of(id: ChangeId, answer: Awaited<Result<Applied>>, patience: Duration) -> Self {
         let (seal, deadline) = (Arc::new(AtomicU8::new(SEALED)), deadline_after(patience));
         Self { id, seal, answer, deadline, patience, is_over: AtomicBool::new(false) }
     }
@@ -102,9 +105,9 @@ impl Ticket {
         self.id.number
     }
 
-    /// Where the answer will come, for who waits for something else as well.
-    pub(crate) fn answer(&self) -> &Receiver<Result<Applied>> {
-        &self.answer
+    /// What has who waits here look up, from another thread.
+    pub(crate) fn poker(&self) -> Poker {
+        self.answer.poker()
     }
 
     /// Takes the change back, where it is not on its way to the disk yet.
@@ -123,30 +126,53 @@ impl Ticket {
     /// `Unavailable` when the patience ran out before the change was sealed into a group: nothing was written.
     /// `Unknown` when it ran out after that: the change is wholly there or wholly absent, and may still come.
     pub(crate) fn wait(&self, site: &Site) -> Result<Applied> {
-        let failure = match self.answer.recv_deadline(self.deadline) {
+        self.wait_or(site, &|| false).unwrap_or_else(|| Err(Error::closed()))
+    }
+
+    /// What became of the change; nothing where the caller was called away first, and the answer is still to come.
+    ///
+    /// # Errors
+    /// As [`Ticket::wait`].
+    pub(crate) fn wait_or(&self, site: &Site, is_called_away: &dyn Fn() -> bool) -> Option<Result<Applied>> {
+        let missed = match self.answer.wait_or(self.deadline, is_called_away) {
             Ok(answer) => {
                 self.is_over.store(true, Ordering::Relaxed);
-                return answer;
+                return Some(answer);
             }
-            Err(failure) => failure,
+            Err(Missed::CalledAway) => return None,
+            Err(missed) => missed,
         };
         let withdrawn = self.withdraw();
         let change = format!("change {}", self.id);
-        match failure {
-            RecvTimeoutError::Disconnected if withdrawn => Err(Error::closed()),
-            RecvTimeoutError::Disconnected => {
+        Some(match missed {
+            Missed::Gone | Missed::CalledAway if withdrawn => Err(Error::closed()),
+            Missed::Gone | Missed::CalledAway => {
                 self.is_over.store(true, Ordering::Relaxed);
                 let message = format!("the committer ended before it answered {change}; read the store to find out");
                 Err(Error::new(ErrorKind::Unknown, message))
             }
-            RecvTimeoutError::Timeout if withdrawn => {
-                Err(out_of_patience(site.files(), ErrorKind::Unavailable, &change))
-            }
+            Missed::Timeout if withdrawn => Err(out_of_patience(site.files(), ErrorKind::Unavailable, &change)),
             // It is being written: who gives up now does not know what becomes of it, so it is worth as long again.
-            RecvTimeoutError::Timeout => self
-                .answer
-                .recv_timeout(self.patience)
-                .unwrap_or_else(|_| Err(out_of_patience(site.files(), ErrorKind::Unknown, &change))),
+            Missed::Timeout => match self.answer.wait_or(deadline_after(self.patience), is_called_away) {
+                Ok(answer) => {
+                    self.is_over.store(true, Ordering::Relaxed);
+                    answer
+                }
+                Err(Missed::CalledAway) => return None,
+                Err(_) => Err(out_of_patience(site.files(), ErrorKind::Unknown, &change)),
+            },
+        })
+    }
+
+    /// The answer, whenever it comes; nothing where none will.
+    pub(crate) fn wait_for_good(&self) -> Option<Result<Applied>> {
+        const LONG: Duration = Duration::from_secs(3_600);
+        loop {
+            match self.answer.wait_until(deadline_after(LONG)) {
+                Ok(answer) => return Some(answer),
+                Err(Missed::Timeout) => {}
+                Err(_) => return None,
+            }
         }
     }
 }

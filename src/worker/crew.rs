@@ -10,8 +10,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-
 use crate::{
     clock::monotonic,
     error::Error,
@@ -21,7 +19,7 @@ use crate::{
         select::{Tasks, Wanted},
         settle::{Ending, Settle},
     },
-    store::{Store, session::Session, site, ticket::Ticket},
+    store::{Store, promise::Poker, session::Session, site, ticket::Ticket},
     worker::{
         Report, Setup,
         claimer::{Batch, Claimer},
@@ -48,7 +46,6 @@ pub(super) struct Crew {
     work: Condvar,
     /// The keeper sleeps here.
     keeper: Condvar,
-    bell: (Sender<()>, Receiver<()>),
 }
 
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
@@ -87,6 +84,8 @@ pub(super) struct State {
     pub(super) failures: u32,
     /// Why the worker ends, if it was not asked to.
     pub(super) failure: Option<Error>,
+    /// The claim that is parked, by which whoever waits for it can be called away.
+    pub(super) parked: Option<(Poker, u64)>,
     /// A claim that was parked when the worker was asked to stop.
     pub(super) left_parked: Option<Ticket>,
     pub(super) report: Report,
@@ -135,6 +134,7 @@ impl Crew {
             sleepers: 0,
             failures: 0,
             failure: None,
+            parked: None,
             left_parked: None,
             report: Report::default(),
         };
@@ -147,7 +147,6 @@ impl Crew {
             state: Mutex::new(state),
             work: Condvar::new(),
             keeper: Condvar::new(),
-            bell: bounded(1),
         }
     }
 
@@ -313,15 +312,14 @@ impl Crew {
     /// What rings when the worker is asked to stop.
     pub(super) fn ring(&self) {
         // Under the lock, so that whoever has looked at the request and is about to sleep hears it.
-        let _state = self.lock();
-        let _ = self.bell.0.try_send(());
+        let parked = self.lock().parked.clone();
+        if let Some((poker, number)) = parked {
+            poker.poke();
+            // Who reads the answers sleeps by the connection: the answer wakes it.
+            self.store.inner.call_off(number);
+        }
         self.work.notify_all();
         self.keeper.notify_one();
-    }
-
-    /// What whoever waits for a claim's answer listens to besides.
-    pub(super) fn bell(&self) -> &Receiver<()> {
-        &self.bell.1
     }
 
     /// Ends the worker for a failure that no retry will mend.

@@ -9,10 +9,8 @@ use std::{
     time::Duration,
 };
 
-use crossbeam_channel::Select;
-
 use crate::{
-    clock::{deadline_after, monotonic},
+    clock::monotonic,
     error::Result,
     queue::{lease::leases_of, select::Wanted},
     store::{
@@ -68,8 +66,6 @@ impl Crew {
 
     /// Lets a claim wait where the commits are made.
     fn park<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        // What rang before is known by now.
-        let _ = self.bell().try_recv();
         let Some(wanted) = self.wanted(&state, 0) else { return state };
         let wait = match self.setup.drain {
             _ if state.suspects_wait && !wanted.idle => PARK_SHORTLY,
@@ -111,24 +107,17 @@ impl Crew {
         let prepared = self.claimer().prepare(wanted, true)?;
         let Some(claim) = prepared.claim else { return Ok(Parked::Answered(Batch::default())) };
         let ticket = self.submit(vec![Intent::Claim(claim)], wait)?;
-        let mut select = Select::new();
-        select.recv(ticket.answer());
-        let called = select.recv(self.bell());
-        let deadline = deadline_after(wait.saturating_add(self.store.inner.patience));
-        // A bell may have rung for what nobody needs to hear any more.
-        while !self.setup.stop.is_stopping() && select.ready_deadline(deadline) == Ok(called) {
-            let _ = self.bell().try_recv();
-        }
-        if self.setup.stop.is_stopping() && ticket.answer().is_empty() {
-            return Ok(Parked::CalledAway(ticket));
-        }
-        match ticket.wait(&self.store.inner.site) {
-            Ok(applied) => self.batch_of(applied, false, false).map(Parked::Answered),
-            Err(error) => {
+        self.lock().parked = Some((ticket.poker(), ticket.number()));
+        let answer = ticket.wait_or(&self.store.inner.site, &|| self.setup.stop.is_stopping());
+        self.lock().parked = None;
+        match answer {
+            Some(Ok(applied)) => self.batch_of(applied, false, false).map(Parked::Answered),
+            Some(Err(error)) => {
                 self.store.inner.doubt_leases();
                 self.give_back_late(ticket);
                 Err(error)
             }
+            None => Ok(Parked::CalledAway(ticket)),
         }
     }
 
@@ -137,11 +126,11 @@ impl Crew {
         if ticket.withdraw() || !ticket.may_be_answered() {
             return;
         }
-        self.store.inner.call_off(&ticket);
+        self.store.inner.call_off(ticket.number());
         // The thread must not keep the store open: where that is closed, its leases go back with the session.
         let (inner, session) = (Arc::downgrade(&self.store.inner), Arc::downgrade(&self.session));
         let give_back = move || {
-            let Ok(Ok(applied)) = ticket.answer().recv() else { return };
+            let Some(Ok(applied)) = ticket.wait_for_good() else { return };
             if let (Some(inner), Some(session)) = (inner.upgrade(), session.upgrade()) {
                 // A lease that is dropped goes back.
                 drop(leases_of(&inner, &session, applied));

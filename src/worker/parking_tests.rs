@@ -10,8 +10,6 @@ use std::{
     time::Duration,
 };
 
-use crossbeam_channel::{Sender, bounded};
-
 use crate::{
     clock::monotonic,
     error::Result,
@@ -20,6 +18,7 @@ use crate::{
         Store,
         change::{Applied, ChangeId, ClientId, Intent, Outcome},
         conflict::Version,
+        promise::{Promise, promise},
         ticket::Ticket,
     },
     task::Registry,
@@ -33,7 +32,7 @@ const PROMPTLY: Duration = Duration::from_secs(10);
 /// Answers a claim that finds something at once, and parks any other until it is told to serve it.
 #[derive(Default)]
 pub(crate) struct Parking {
-    parked: Mutex<Vec<(Claim, Sender<Result<Applied>>)>>,
+    parked: Mutex<Vec<(Claim, Promise<Result<Applied>>)>>,
     told: Mutex<Option<mpsc::Sender<()>>>,
     /// Changes with settlements in them.
     settled: AtomicUsize,
@@ -55,12 +54,12 @@ impl Parking {
         }
         let [Intent::Claim(claim)] = intents.as_slice() else { panic!("a change that is more than a claim waits") };
         let applied = store.inner.commit(Vec::new(), intents.clone(), None)?;
-        let (answer, receiver) = bounded(1);
+        let (answer, receiver) = promise();
         if matches!(&applied.outcomes[0], Outcome::Claimed(claimed) if claimed.jobs.is_empty()) {
             self.parked.lock().unwrap().push((claim.clone(), answer));
             let _ = self.told.lock().unwrap().as_ref().unwrap().send(());
         } else {
-            answer.send(Ok(applied)).unwrap();
+            answer.keep(Ok(applied));
         }
         Ok(Ticket::of(
             ChangeId { client: ClientId { born: Version(0), random: 0 }, number: 1 },
@@ -72,7 +71,7 @@ impl Parking {
     /// Claims for those who wait, and answers them.
     fn serve(&self, store: &Store) {
         for (claim, answer) in self.parked.lock().unwrap().drain(..) {
-            let _ = answer.send(store.inner.commit(Vec::new(), vec![Intent::Claim(claim)], None));
+            answer.keep(store.inner.commit(Vec::new(), vec![Intent::Claim(claim)], None));
         }
     }
 }

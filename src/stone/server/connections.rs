@@ -21,7 +21,7 @@ use crate::{
         parked::LIFE_MAX,
         server::{Entry, Origin},
         socket,
-        wire::{FRAME_BYTES_MAX, Hello, PROTOCOL, Refusal, Reply, Request, Welcome, put_frame, take_frame},
+        wire::{FRAME_BYTES_MAX, Hello, PROTOCOL, Purpose, Refusal, Reply, Request, Welcome, put_frame, take_frame},
     },
     store::change::{Applied, ClientId},
 };
@@ -84,6 +84,7 @@ pub(super) struct Connections {
 struct Connection {
     stream: UnixStream,
     client: Option<ClientId>,
+    purpose: Purpose,
     input: Vec<u8>,
     output: Vec<u8>,
     sent: usize,
@@ -166,6 +167,7 @@ impl Connections {
             let connection = Connection {
                 stream,
                 client: None,
+                purpose: Purpose::Work,
                 input: Vec::new(),
                 output: Vec::new(),
                 sent: 0,
@@ -250,7 +252,7 @@ impl Connections {
                     Ok(Some((hello, length))) => {
                         used += length;
                         is_sound = greet(connection, &hello, self.store);
-                        older = Some(hello.client);
+                        older = (hello.purpose == Purpose::Work).then_some(hello.client);
                         if !connection.is_unsent {
                             connection.is_unsent = true;
                             self.unsent.push(number);
@@ -317,7 +319,8 @@ impl Connections {
     /// to be read from them is dropped, or it would be done once more after its answer is no longer kept.
     fn end_older(&mut self, client: ClientId, newest: usize) {
         let is_older = |(number, connection): (&usize, &Connection)| {
-            (*number != newest && connection.client == Some(client)).then_some(*number)
+            let is_for_work = connection.client == Some(client) && connection.purpose == Purpose::Work;
+            (*number != newest && is_for_work).then_some(*number)
         };
         let older: Vec<usize> = self.open.iter().filter_map(is_older).collect();
         for number in older {
@@ -438,6 +441,7 @@ fn greet(connection: &mut Connection, hello: &Hello, store: [u8; 16]) -> bool {
     let is_welcome = hello.protocol == PROTOCOL && hello.store == store;
     let welcome = if is_welcome {
         connection.client = Some(hello.client);
+        connection.purpose = hello.purpose;
         Welcome::Come { pid: std::process::id() }
     } else {
         Welcome::No { protocol: PROTOCOL, store }

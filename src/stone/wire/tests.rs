@@ -10,6 +10,7 @@ fn hello() -> Hello {
         protocol: PROTOCOL,
         store: [7; 16],
         client: ClientId { born: Version(3), random: 4 },
+        purpose: Purpose::Work,
         pid: 5,
         label: "tester".into(),
     }
@@ -19,7 +20,7 @@ fn hello() -> Hello {
 fn hello_and_welcome_keep_their_form_for_good() {
     let mut bytes = Vec::new();
     put_frame(&mut bytes, &hello()).unwrap();
-    let expected = [&[27, 0, 0, 0, 1][..], &[7; 16], &[3, 4, 5, 6], b"tester"].concat();
+    let expected = [&[28, 0, 0, 0, 1][..], &[7; 16], &[3, 4, 0, 5, 6], b"tester"].concat();
     assert_eq!(bytes, expected);
     bytes.clear();
     put_frame(&mut bytes, &Welcome::Come { pid: 9 }).unwrap();
