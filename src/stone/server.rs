@@ -23,7 +23,7 @@ use crate::{
     clock::monotonic,
     codec,
     engine::{RowSet, redb::StorageHook},
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     local::WriterGuard,
     queue::id::SessionId,
     stone::{
@@ -366,7 +366,22 @@ impl<'a> Stone<'a> {
         self.guard.check_place()?;
         self.ground.site.verify_store()?;
         let before = self.window.store;
-        let (mut verdicts, rows, after, served) = match self.decide_with_parked(&entries) {
+        let mut decided = self.decide_with_parked(&entries);
+        let is_unreadable = match &decided {
+            Ok((verdicts, rows, ..)) => rows.is_empty() && verdicts.iter().any(is_unavailable),
+            Err(_) => true,
+        };
+        if is_unreadable && self.window.is_flushing() {
+            // A flush that failed has closed the file that is read from: how it ended is to be told, or the group is
+            // decided on what it left.
+            let flushed = self.flusher.wait();
+            self.flushed(flushed)?;
+            decided = match &self.trouble {
+                Some((error, _)) => Err(error.for_each_caller()),
+                None => self.decide_with_parked(&entries),
+            };
+        }
+        let (mut verdicts, rows, after, served) = match decided {
             Ok(decided) => decided,
             Err(error) => {
                 for entry in entries {
@@ -680,6 +695,10 @@ impl Origin {
     fn is_of(&self, other: usize) -> bool {
         matches!(self, Self::Client { connection, .. } if *connection == other)
     }
+}
+
+fn is_unavailable(verdict: &Result<Applied>) -> bool {
+    verdict.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable)
 }
 
 fn proposals(entries: &[Entry]) -> Vec<Proposal<'_>> {
