@@ -4,6 +4,9 @@
 mod connections;
 mod flusher;
 
+#[cfg(test)]
+mod hostile_tests;
+
 use std::{
     collections::BTreeSet,
     sync::{
