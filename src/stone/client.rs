@@ -64,6 +64,8 @@ pub(crate) struct Client {
     /// What `connection` holds, to be asked without waiting for who connects.
     is_living: AtomicBool,
     store: OnceLock<[u8; 16]>,
+    /// Why the stone that there is will not have this process.
+    refusal: Mutex<Option<Error>>,
 }
 
 /// A connection to a stone.
@@ -106,6 +108,7 @@ impl Client {
             connection: Mutex::new(None),
             is_living: AtomicBool::new(false),
             store: OnceLock::new(),
+            refusal: Mutex::new(None),
         }
     }
 
@@ -134,13 +137,17 @@ impl Client {
         if let Some(living) = self.living() {
             return Some(living);
         }
-        let path = self.socket().filter(|path| path.exists())?;
+        let Some(path) = self.socket().filter(|path| path.exists()) else {
+            lock(&self.refusal).take();
+            return None;
+        };
         let mut slot = lock(&self.connection);
         if let Some(connection) = slot.as_ref().filter(|connection| !connection.is_broken.load(Ordering::Acquire)) {
             return Some(connection.clone());
         }
         *slot = None;
         self.is_living.store(false, Ordering::Release);
+        lock(&self.refusal).take();
         match self.greet(&path) {
             Ok(connection) => {
                 *slot = Some(connection.clone());
@@ -153,6 +160,11 @@ impl Client {
                 None
             }
         }
+    }
+
+    /// Why there is no connection, where a stone answered and refused.
+    pub(crate) fn refusal(&self) -> Option<Error> {
+        lock(&self.refusal).as_ref().map(Error::for_each_caller)
     }
 
     /// Leaves the stone: what it keeps for this client is not needed any more.
@@ -189,14 +201,17 @@ impl Client {
         let welcome = read_welcome(&mut stream).ok_or(None)?;
         let pid = match welcome {
             Welcome::Come { pid } => pid,
-            Welcome::No { protocol, store: theirs } if theirs == store => {
-                return Err(Some(refuse_protocol(protocol)));
-            }
-            Welcome::No { .. } => {
-                return Err(Some(Error::unavailable(format!(
-                    "the socket {} is of another store; remove it while no process uses the store",
-                    path.display()
-                ))));
+            Welcome::No { protocol, store: theirs } => {
+                let refusal = if theirs == store {
+                    refuse_protocol(protocol)
+                } else {
+                    Error::unavailable(format!(
+                        "the socket {} is of another store; remove it while no process uses the store",
+                        path.display()
+                    ))
+                };
+                *lock(&self.refusal) = Some(refusal.for_each_caller());
+                return Err(Some(refusal));
             }
         };
         self.begin(stream, pid).map_err(Some)
@@ -268,7 +283,7 @@ impl Connection {
             if !pending.replier.seal() {
                 return None;
             }
-            asked = waiting.asked(number, pending.resent);
+            asked = waiting.asked(number, pending.replier.resent);
             let Out { buffer, .. } = &mut *out;
             buffer.clear();
             let request = RequestOut::Change { asked, wait_ms, change: &pending.change };
@@ -371,7 +386,7 @@ impl Connection {
         };
         drop(asks);
         for mut pending in changes.into_values() {
-            pending.resent = true;
+            pending.replier.resent = true;
             self.inbox.put(pending);
         }
     }

@@ -255,8 +255,8 @@ impl<'a> Stone<'a> {
                     if pending.replier.seal() {
                         bytes += pending.change.payload_bytes();
                         group.push(Entry {
+                            asked: pending.replier.resent.then_some(Asked { awaited: 0, parked: None, resent: true }),
                             origin: Origin::Own(pending.replier),
-                            asked: pending.resent.then_some(Asked { awaited: 0, parked: None, resent: true }),
                             change: pending.change,
                             wait_until: pending.wait_until,
                         });
@@ -672,7 +672,7 @@ impl<'a> Stone<'a> {
         for parked in self.parked.take(|_| true) {
             if let Entry { origin: Origin::Own(replier), change, wait_until, .. } = parked {
                 // Not decided: whoever commits next does.
-                self.ground.inbox.put(Box::new(Pending { change, replier, wait_until, resent: false }));
+                self.ground.inbox.put(Box::new(Pending { change, replier, wait_until }));
             }
         }
         while let Ok(errand) = self.errands.try_recv() {

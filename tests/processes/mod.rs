@@ -434,6 +434,11 @@ impl Scene {
         Self::in_folder(committer, tempfile::tempdir().unwrap())
     }
 
+    /// Where a worker would commit for the others a process does that is never stopped: for tests that stop workers.
+    pub fn with_server() -> Self {
+        Self::by(if Committer::here() == Committer::Itself { Committer::Itself } else { Committer::Server })
+    }
+
     /// On no disk, where there is such a place with enough room: for tests that ask nothing of a disk, whose syncs would
     /// be most of their time.
     pub fn without_disk(committer: Committer) -> Self {

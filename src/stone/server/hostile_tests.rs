@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     ErrorKind, JobRequest, Store, StoreOptions,
-    stone::wire::{FRAME_BYTES_MAX, Hello, PROTOCOL, Request, Welcome, put_frame, refuse_protocol, take_frame},
+    stone::wire::{FRAME_BYTES_MAX, Hello, PROTOCOL, Request, Welcome, put_frame, take_frame},
     store::{change::ClientId, conflict::Version, keys, object::FormatRecord, view::get_record},
 };
 
@@ -118,12 +118,31 @@ fn client_of_another_protocol_or_store_is_told_so_and_left() {
         assert_eq!(welcome(&mut stream), Welcome::No { protocol: PROTOCOL, store: own });
         assert_eq!(rest(&mut stream), b"");
     }
-    let error = refuse_protocol(PROTOCOL + 1);
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
-    for part in [format!("protocol {}", PROTOCOL + 1), format!("this one {PROTOCOL}"), "the same casque".to_owned()] {
-        assert!(error.full_message().contains(&part), "{error}");
-    }
     served.is_well();
+}
+
+/// A stone of another version, which holds the writer's lock and refuses all.
+#[test]
+fn process_that_meets_a_stone_of_another_protocol_says_so() {
+    let served = Served::new();
+    let store = served.hello().store;
+    let Served { store: own, _serving, folder } = served;
+    drop(_serving);
+    own.queue("default").enqueue(JobRequest::new("note", &())).unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(folder.path().join("app.redb.d/sock")).unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let _ = stream.write_all(&frame(&Welcome::No { protocol: PROTOCOL + 1, store }));
+        }
+    });
+    let error = own.queue("default").enqueue(JobRequest::new("note", &())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let message = error.full_message();
+    for part in [format!("protocol {}", PROTOCOL + 1), format!("this one {PROTOCOL}"), "the same casque".to_owned()] {
+        assert!(message.contains(&part), "no \"{part}\" in: {message}");
+    }
+    fs::remove_file(folder.path().join("app.redb.d/sock")).unwrap();
+    own.queue("default").enqueue(JobRequest::new("note", &())).unwrap();
 }
 
 #[test]
