@@ -1,4 +1,5 @@
-//! A full disk under the process that commits for the others: it stays, refuses what is new, and keeps what it answered.
+//! A full disk under the process that commits for the others: it stays, refuses what is new, and keeps what it
+//! answered.
 
 #[path = "processes/disk.rs"]
 mod disk;

@@ -1,5 +1,5 @@
-//! S44: the files of a stone that was killed, with answered jobs in its log only: moved, copied, mixed up. What can't be
-//! right is refused by name, and nothing is changed.
+//! S44: the files of a stone that was killed, with answered jobs in its log only: moved, copied, mixed up. What can't
+//! be right is refused by name, and nothing is changed.
 
 mod processes;
 

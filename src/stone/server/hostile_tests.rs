@@ -10,9 +10,13 @@ use std::{
 };
 
 use crate::{
-    ErrorKind, JobRequest, Store, StoreOptions,
+    error::ErrorKind,
+    random,
     stone::wire::{FRAME_BYTES_MAX, Hello, PROTOCOL, Request, Welcome, put_frame, take_frame},
-    store::{change::ClientId, conflict::Version, keys, object::FormatRecord, view::get_record},
+    store::{
+        Store, change::ClientId, conflict::Version, inner::Serving, keys, object::FormatRecord, open::StoreOptions,
+        view::get_record,
+    },
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -22,7 +26,7 @@ const CROWD: usize = 4_000;
 /// A store whose stone is this process.
 struct Served {
     store: Store,
-    _serving: crate::types::Serving,
+    _serving: Serving,
     folder: tempfile::TempDir,
 }
 
@@ -51,7 +55,7 @@ impl Served {
     fn hello(&self) -> Hello {
         let rows = self.store.inner.rows().unwrap();
         let format: FormatRecord = get_record(rows.as_ref(), keys::FORMAT).unwrap().unwrap();
-        let client = ClientId { born: Version(0), random: fastrand::u64(..) };
+        let client = ClientId { born: Version(0), random: random::words()[0] };
         Hello { protocol: PROTOCOL, store: format.store, client, pid: std::process::id(), label: "guest".to_owned() }
     }
 
@@ -65,11 +69,31 @@ impl Served {
 
     /// The stone does what it is for.
     fn is_well(&self) {
-        self.store.queue("default").enqueue(JobRequest::new("note", &())).unwrap();
+        self.store.add("n", 1).unwrap();
         let mut guest = self.guest();
         guest.write_all(&frame(&Request::CloseWindow { ask: 7 })).unwrap();
         let mut answer = [0; 4];
         guest.read_exact(&mut answer).unwrap();
+    }
+}
+
+/// A sequence that a seed repeats (splitmix64).
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound as u64).unwrap()
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.next().to_le_bytes()[0]
     }
 }
 
@@ -128,21 +152,21 @@ fn process_that_meets_a_stone_of_another_protocol_says_so() {
     let store = served.hello().store;
     let Served { store: own, _serving, folder } = served;
     drop(_serving);
-    own.queue("default").enqueue(JobRequest::new("note", &())).unwrap();
+    own.add("n", 1).unwrap();
     let listener = std::os::unix::net::UnixListener::bind(folder.path().join("app.redb.d/sock")).unwrap();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             let _ = stream.write_all(&frame(&Welcome::No { protocol: PROTOCOL + 1, store }));
         }
     });
-    let error = own.queue("default").enqueue(JobRequest::new("note", &())).unwrap_err();
+    let error = own.add("n", 1).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let message = error.full_message();
     for part in [format!("protocol {}", PROTOCOL + 1), format!("this one {PROTOCOL}"), "the same casque".to_owned()] {
         assert!(message.contains(&part), "no \"{part}\" in: {message}");
     }
     fs::remove_file(folder.path().join("app.redb.d/sock")).unwrap();
-    own.queue("default").enqueue(JobRequest::new("note", &())).unwrap();
+    own.add("n", 1).unwrap();
 }
 
 #[test]
@@ -177,30 +201,24 @@ fn frames_that_lie_end_their_connection_and_nothing_else() {
 
 #[test]
 fn bytes_at_random_and_requests_with_a_few_of_them_changed_harm_nobody() {
-    let seed = std::env::var("CASQUE_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    let seed = std::env::var("CASQUE_SEED").map_or_else(|_| random::words()[0], |seed| seed.parse().unwrap());
     println!("CASQUE_SEED={seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
+    let mut chance = Chance(seed);
     let served = Served::new();
-    let requests = [
-        Request::CloseWindow { ask: 1 },
-        Request::Alive,
-        Request::GiveBack,
-        Request::Bury { session: crate::types::SessionId::random() },
-        Request::Leave,
-    ];
+    let requests = [Request::CloseWindow { ask: 1 }, Request::Alive, Request::GiveBack, Request::Leave];
     for _ in 0..300 {
-        let mut bytes: Vec<u8> = if random.bool() {
-            let count = random.usize(..3_000);
-            std::iter::repeat_with(|| random.u8(..)).take(count).collect()
+        let mut bytes: Vec<u8> = if chance.below(2) == 0 {
+            (0..chance.below(3_000)).map(|_| chance.byte()).collect()
         } else {
-            (0..random.usize(1..20)).flat_map(|_| frame(&requests[random.usize(..requests.len())])).collect()
+            (0..1 + chance.below(20)).flat_map(|_| frame(&requests[chance.below(requests.len())])).collect()
         };
-        for _ in 0..random.usize(..4) {
-            if let Some(byte) = random.choice(&mut bytes) {
-                *byte = random.u8(..);
+        for _ in 0..chance.below(4) {
+            let at = chance.below(bytes.len().max(1));
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = chance.byte();
             }
         }
-        let mut stream = if random.bool() { served.guest() } else { served.connect() };
+        let mut stream = if chance.below(2) == 0 { served.guest() } else { served.connect() };
         // It may be closed before all is sent.
         let _ = stream.write_all(&bytes);
     }
