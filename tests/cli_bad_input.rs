@@ -1,6 +1,8 @@
 //! Bad input: each gets an error that names the thing and the remedy, the right exit code, and changes nothing.
 
 mod cli_support;
+#[path = "processes/disk.rs"]
+mod disk;
 
 use std::{
     fs,
@@ -9,6 +11,7 @@ use std::{
 };
 
 use cli_support::{Cli, Ran};
+use disk::Disk;
 use redb::{Builder, ConcurrencyMode, ReadableDatabase as _, TableDefinition};
 use serde_json::Value;
 
@@ -287,33 +290,6 @@ fn disk_that_is_too_small_for_a_store() {
     let Some(_disk) = Disk::mount(&cli.path("disk"), "16k") else { return };
     cli.run(&["enqueue", "a"]).fails(UNAVAILABLE, &["app.redb", "free some"]);
     assert!(!cli.store().exists());
-}
-
-/// A small disk of its own, for who may mount one.
-struct Disk(PathBuf);
-
-impl Disk {
-    fn mount(path: &Path, size: &str) -> Option<Self> {
-        fs::create_dir(path).unwrap();
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(path).output();
-        if mounted.is_ok_and(|mounted| mounted.status.success()) {
-            return Some(Self(path.to_owned()));
-        }
-        eprintln!("SKIPPED: this user may not mount a disk of its own");
-        None
-    }
-
-    fn make_read_only(&self) {
-        let made = Command::new("mount").args(["-o", "remount,ro"]).arg(&self.0).status().unwrap();
-        assert!(made.success());
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
 }
 
 #[test]

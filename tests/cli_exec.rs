@@ -97,6 +97,10 @@ fn failed_command_is_tried_again_and_one_that_cannot_run_is_not() {
 #[test]
 fn running_job_shows_its_begin_and_attempt_before_any_commit() {
     let cli = Cli::new();
+    // The worker is to be stopped, and so may not be the one that commits for all.
+    let store = casque::Store::open(cli.store()).unwrap();
+    let serving = store.serve().unwrap();
+    until("the seat", || (store.stone()? == std::process::id()).then_some(()));
     let ids = cli.id(&["exec", "--count", "2", "--", "sh", "-c", WAITS]);
     let ids: Vec<&str> = ids.lines().collect();
     let worker = cli.start(&["work", "--allow-exec", "--prefetch", "1"]);
@@ -119,6 +123,7 @@ fn running_job_shows_its_begin_and_attempt_before_any_commit() {
     worker.signal("TERM");
     assert_eq!(worker.end().code, 0);
     assert_eq!(cli.json(&["sessions"]).len(), 0);
+    drop(serving);
 }
 
 #[test]

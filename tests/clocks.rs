@@ -12,10 +12,10 @@ use std::{
     time::Duration,
 };
 
-use casque::{Job, JobId, JobRequest, Registry, State, Store, StoreOptions, TaskError, Timestamp, Worker, hooks::Step};
+use casque::{Job, JobId, JobRequest, Registry, State, Store, TaskError, Timestamp, Worker, hooks::Step};
 use processes::{
-    Actor, Scene, argument, assert_sound, await_line, finish_all, observer_here, path_here, play, say, say_event,
-    store_here,
+    Actor, Committer, Scene, argument, assert_sound, await_line, finish_all, observer_here, options, path_here, play,
+    say, say_event, store_here,
 };
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -31,7 +31,7 @@ fn actor() {
 
 /// Works until told `stop`. While it is told to be `quiet`, no commit of its gets to the lock, and all else goes on.
 fn worker() {
-    let options = StoreOptions::new().label(argument("label")).step_hook(|step| {
+    let options = options().label(argument("label")).step_hook(|step| {
         if step == Step::BeforeLock {
             drop(QUIET.1.wait_while(QUIET.0.lock().unwrap(), |quiet| *quiet).unwrap());
         }
@@ -125,7 +125,8 @@ impl Clocks {
             eprintln!("SKIPPED: no clock was shifted, since libfaketime is not installed (apt-get install faketime)");
             return None;
         };
-        let scene = Scene::new();
+        // Each commits by its own clock; where one commits for all, its clock is the only one.
+        let scene = Scene::by(Committer::Itself);
         let store = scene.store();
         store.configure("lease", LEASE_SHORT).unwrap();
         Some(Self { scene, store, library })

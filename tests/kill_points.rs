@@ -214,7 +214,8 @@ impl Play {
         let mut told_to_stop = false;
         let mut died = false;
         loop {
-            if point.is_none() && self.is_over.load(Ordering::SeqCst) && !told_to_stop {
+            if self.is_over.load(Ordering::SeqCst) && !told_to_stop {
+                // Whatever its plan is: there is nothing left to do that would bring it to its point.
                 told_to_stop = true;
                 actor.tell("stop");
             }

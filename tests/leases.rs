@@ -143,8 +143,9 @@ fn state(store: &Store, job: JobId) -> State {
 #[test]
 fn stopped_worker_whose_job_was_taken_is_refused_when_it_goes_on() {
     // S1
-    let scene = scene_with_lease(LEASE_SHORT);
+    let scene = Scene::with_server();
     let store = scene.store();
+    store.configure("lease", LEASE_SHORT).unwrap();
     let job = enqueue(&store, "settle", 1)[0];
     let mut first = scene.actor("worker", &[("label", "first")]);
     let (_, first_token, _) = next_start(&mut first);

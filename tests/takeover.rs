@@ -1,7 +1,8 @@
-//! Takeovers: the process that commits for the others is killed again and again under load, and another takes its place.
+//! Takeovers: the process that commits for the others is killed again and again under load, and another takes its
+//! place.
 //!
-//! `CASQUE_TAKEOVERS` says how many there are. Times are printed; with `CASQUE_TIMED` they are judged too, which is for a
-//! run by hand on a machine that has nothing else to do.
+//! `CASQUE_TAKEOVERS` says how many there are. Times are printed; with `CASQUE_TIMED` they are judged too, which is for
+//! a run by hand on a machine that has nothing else to do.
 
 mod load;
 mod processes;

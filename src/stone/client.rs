@@ -68,6 +68,8 @@ pub(crate) struct Client {
     /// What `connection` holds, to be asked without waiting for who connects.
     is_living: AtomicBool,
     store: OnceLock<[u8; 16]>,
+    /// Why the stone that there is will not have this process.
+    refusal: Mutex<Option<Error>>,
 }
 
 /// A connection to a stone.
@@ -119,6 +121,7 @@ impl Client {
             connection: Mutex::new(None),
             is_living: AtomicBool::new(false),
             store: OnceLock::new(),
+            refusal: Mutex::new(None),
         }
     }
 
@@ -147,13 +150,17 @@ impl Client {
         if let Some(living) = self.living() {
             return Some(living);
         }
-        let path = self.socket().filter(|path| path.exists())?;
+        let Some(path) = self.socket().filter(|path| path.exists()) else {
+            lock(&self.refusal).take();
+            return None;
+        };
         let mut slot = lock(&self.connection);
         if let Some(connection) = slot.as_ref().filter(|connection| !connection.is_broken.load(Ordering::Acquire)) {
             return Some(connection.clone());
         }
         *slot = None;
         self.is_living.store(false, Ordering::Release);
+        lock(&self.refusal).take();
         match self.greet(&path, Purpose::Work).and_then(|(stream, pid)| self.begin(stream, pid).map_err(Some)) {
             Ok(connection) => {
                 *slot = Some(connection.clone());
@@ -166,6 +173,11 @@ impl Client {
                 None
             }
         }
+    }
+
+    /// Why there is no connection, where a stone answered and refused.
+    pub(crate) fn refusal(&self) -> Option<Error> {
+        lock(&self.refusal).as_ref().map(Error::for_each_caller)
     }
 
     /// Leaves the stone: what it keeps for this client is not needed any more.
@@ -216,14 +228,20 @@ impl Client {
         let mut buffer = Vec::new();
         put_frame(&mut buffer, &hello).map_err(Some)?;
         stream.write_all(&buffer).map_err(io)?;
-        match read_welcome(&mut stream).ok_or(None)? {
-            Welcome::Come { pid } => Ok((stream, pid)),
-            Welcome::No { protocol, store: theirs } if theirs == store => Err(Some(refuse_protocol(protocol))),
-            Welcome::No { .. } => Err(Some(Error::unavailable(format!(
+        let (protocol, theirs) = match read_welcome(&mut stream).ok_or(None)? {
+            Welcome::Come { pid } => return Ok((stream, pid)),
+            Welcome::No { protocol, store } => (protocol, store),
+        };
+        let refusal = if theirs == store {
+            refuse_protocol(protocol)
+        } else {
+            Error::unavailable(format!(
                 "the socket {} is of another store; remove it while no process uses the store",
                 path.display()
-            )))),
-        }
+            ))
+        };
+        *lock(&self.refusal) = Some(refusal.for_each_caller());
+        Err(Some(refusal))
     }
 
     fn begin(&self, stream: UnixStream, pid: u32) -> Result<Arc<Connection>> {
@@ -282,7 +300,7 @@ impl Connection {
             if !pending.replier.seal() {
                 return None;
             }
-            asked = waiting.asked(number, pending.resent);
+            asked = waiting.asked(number, pending.replier.resent);
             let Out { buffer, .. } = &mut *out;
             buffer.clear();
             let request = RequestOut::Change { asked, wait_ms, change: &pending.change };
@@ -399,7 +417,7 @@ impl Connection {
         };
         drop(asks);
         for mut pending in changes.into_values() {
-            pending.resent = true;
+            pending.replier.resent = true;
             self.inbox.put(pending);
         }
     }

@@ -4,6 +4,9 @@
 mod connections;
 mod flusher;
 
+#[cfg(test)]
+mod hostile_tests;
+
 use std::{
     collections::{BTreeSet, HashSet},
     sync::{
@@ -23,7 +26,7 @@ use crate::{
     clock::monotonic,
     codec,
     engine::{RowSet, StorageHook},
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     local::WriterGuard,
     queue::id::SessionId,
     stone::{
@@ -258,8 +261,8 @@ impl<'a> Stone<'a> {
                     if pending.replier.seal() {
                         bytes += pending.change.payload_bytes();
                         group.push(Entry {
+                            asked: pending.replier.resent.then_some(Asked { awaited: 0, parked: None, resent: true }),
                             origin: Origin::Own(pending.replier),
-                            asked: pending.resent.then_some(Asked { awaited: 0, parked: None, resent: true }),
                             change: pending.change,
                             wait_until: pending.wait_until,
                         });
@@ -398,7 +401,22 @@ impl<'a> Stone<'a> {
         self.guard.check_place()?;
         self.ground.site.verify_store()?;
         let before = self.window.store;
-        let (mut verdicts, rows, after, served) = match self.decide_with_parked(&entries) {
+        let mut decided = self.decide_with_parked(&entries);
+        let is_unreadable = match &decided {
+            Ok((verdicts, rows, ..)) => rows.is_empty() && verdicts.iter().any(is_unavailable),
+            Err(_) => true,
+        };
+        if is_unreadable && self.window.is_flushing() {
+            // A flush that failed has closed the file that is read from: how it ended is to be told, or the group is
+            // decided on what it left.
+            let flushed = self.flusher.wait();
+            self.flushed(flushed)?;
+            decided = match &self.trouble {
+                Some((error, _)) => Err(error.for_each_caller()),
+                None => self.decide_with_parked(&entries),
+            };
+        }
+        let (mut verdicts, rows, after, served) = match decided {
             Ok(decided) => decided,
             Err(error) => {
                 for entry in entries {
@@ -689,7 +707,7 @@ impl<'a> Stone<'a> {
         for parked in self.parked.take(|_| true) {
             if let Entry { origin: Origin::Own(replier), change, wait_until, .. } = parked {
                 // Not decided: whoever commits next does.
-                self.ground.inbox.put(Box::new(Pending { change, replier, wait_until, resent: false }));
+                self.ground.inbox.put(Box::new(Pending { change, replier, wait_until }));
             }
         }
         while let Ok(errand) = self.errands.try_recv() {
@@ -718,6 +736,10 @@ impl Origin {
     fn is_of(&self, other: usize) -> bool {
         matches!(self, Self::Client { connection, .. } if *connection == other)
     }
+}
+
+fn is_unavailable(verdict: &Result<Applied>) -> bool {
+    verdict.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable)
 }
 
 fn proposals(entries: &[Entry]) -> Vec<Proposal<'_>> {

@@ -395,6 +395,13 @@ impl Thread {
                 // Offered at the next turn of the loop.
                 continue;
             }
+            if let Some(refusal) = self.router.client.refusal() {
+                // It was not sent, and will not be while that one commits.
+                for pending in group {
+                    pending.replier.answer(Err(refusal.for_each_caller()));
+                }
+                return;
+            }
             self.desk.step(Step::BeforeLock);
             let turn = self.desk.take_turn();
             let waits_for = || group.iter().all(|pending| pending.replier.is_withdrawn()) || self.router.has_stone();
@@ -420,6 +427,9 @@ impl Thread {
         let site = &self.desk.site;
         if self.router.has_stone() {
             return Ok(());
+        }
+        if let Some(refusal) = self.router.client.refusal() {
+            return Err(refusal);
         }
         let _turn = self.desk.take_turn();
         match take_unless(site, RECOVER, || self.router.has_stone())? {

@@ -32,14 +32,14 @@ pub(crate) struct Pending {
     pub(crate) replier: Replier,
     /// C4: until when a claim that finds nothing may be kept waiting for jobs.
     pub(crate) wait_until: Option<Instant>,
-    /// A1: it was sent to a stone, and no answer came.
-    pub(crate) resent: bool,
 }
 
 /// Where a change's answer goes.
 pub(crate) struct Replier {
     seal: Arc<AtomicU8>,
     answer: Promise<Result<Applied>>,
+    /// A1: the change was sent to a stone before, and no answer came.
+    pub(crate) resent: bool,
 }
 
 /// A change that was handed in and not answered yet.
@@ -67,7 +67,7 @@ pub(crate) fn hand_in(change: Change, patience: Duration, wait: Duration) -> (Bo
         is_over: AtomicBool::new(false),
     };
     let wait_until = (!wait.is_zero()).then(|| deadline_after(wait));
-    (Box::new(Pending { change, replier: Replier { seal, answer }, wait_until, resent: false }), ticket)
+    (Box::new(Pending { change, replier: Replier { seal, answer, resent: false }, wait_until }), ticket)
 }
 
 impl Replier {
@@ -84,6 +84,15 @@ impl Replier {
     }
 
     pub(crate) fn answer(&self, answer: Result<Applied>) {
+        // A1: that it could not be written now says nothing of the time before.
+        let answer = answer.map_err(|error| match error.kind() {
+            ErrorKind::Unavailable if self.resent => {
+                let message = "the process that it was sent to is gone, and whether it was committed can't be found out \
+                               now; read the store to find out";
+                Error::new(ErrorKind::Unknown, message).because(error)
+            }
+            _ => error,
+        });
         self.answer.keep(answer);
     }
 

@@ -434,8 +434,13 @@ impl Scene {
         Self::in_folder(committer, tempfile::tempdir().unwrap())
     }
 
-    /// On no disk, where there is such a place with enough room: for tests that ask nothing of a disk, whose syncs would
-    /// be most of their time.
+    /// Where a worker would commit for the others a process does that is never stopped: for tests that stop workers.
+    pub fn with_server() -> Self {
+        Self::by(if Committer::here() == Committer::Itself { Committer::Itself } else { Committer::Server })
+    }
+
+    /// On no disk, where there is such a place with enough room: for tests that ask nothing of a disk, whose syncs
+    /// would be most of their time.
     pub fn without_disk(committer: Committer) -> Self {
         const MEMORY: &str = "/dev/shm";
         let has_room =
@@ -468,8 +473,8 @@ impl Scene {
         self.committer.options()
     }
 
-    /// Has the process that serves leave, if there is one, and gives the commits of those that told, by path: direct, own
-    /// stone, another's stone. Those of processes that were killed are not among them.
+    /// Has the process that serves leave, if there is one, and gives the commits of those that told, by path: direct,
+    /// own stone, another's stone. Those of processes that were killed are not among them.
     ///
     /// # Panics
     /// If they do not fit who was to commit.

@@ -14,9 +14,13 @@ use crate::{
         change::{Change, ChangeId, ClientId, Intent},
         committer::Committer,
         conflict::{Version, Writer},
+        desk::Desk,
+        group::{Proposal, decide},
         keys,
         object::{ObjectRecord, StoreRecord, Value},
         site::Site,
+        ticket::hand_in,
+        verdict::Asked,
         view::get_record,
     },
 };
@@ -86,4 +90,42 @@ fn group_is_applied_again_on_what_a_dead_writer_left() {
     let rows = site.engine.latest().unwrap();
     let object: ObjectRecord = get_record(rows.as_ref(), &keys::root("n")).unwrap().unwrap();
     assert_eq!((object.version, object.value), (Version(9), Value::Counter(1)));
+}
+
+/// A2: the first of two changes that are sent again was not committed, and the second was.
+#[test]
+fn what_was_committed_is_not_done_again_though_what_comes_before_it_in_the_group_is() {
+    let site = Arc::new(Site::in_memory(Box::new(Memory::new())));
+    site.engine.write(None, &store_row(7)).unwrap();
+    let client = ClientId { born: Version(7), random: 1 };
+    let change = |number| Change {
+        id: ChangeId { client, number },
+        writer: Writer::default(),
+        guards: Vec::new(),
+        intents: vec![Intent::Add { key: format!("n{number}"), delta: 1 }],
+    };
+    let second = change(2);
+    let asked = Asked { awaited: 1, parked: None, resent: false };
+    let proposals = [Proposal { change: &second, asked: Some(asked) }];
+    let before = StoreRecord { version: Version(7), ..StoreRecord::default() };
+    let decided = decide(&site, &proposals, site.engine.latest().unwrap().as_ref(), before).unwrap();
+    site.engine.write(None, &decided.rows).unwrap();
+
+    let desk = Desk::new(site.clone(), None, Arc::default());
+    let (group, tickets): (Vec<_>, Vec<_>) = [change(1), change(2)]
+        .map(|change| {
+            let (mut pending, ticket) = hand_in(change, Duration::from_secs(10), Duration::ZERO);
+            pending.replier.resent = true;
+            (pending, ticket)
+        })
+        .into_iter()
+        .unzip();
+    desk.commit_group(group, || ());
+    let versions: Vec<_> = tickets.iter().map(|ticket| ticket.wait(&site).unwrap().version).collect();
+    assert_eq!(versions, [Some(Version(9)), Some(Version(8))]);
+    let rows = site.engine.latest().unwrap();
+    for key in ["n1", "n2"] {
+        let object: ObjectRecord = get_record(rows.as_ref(), &keys::root(key)).unwrap().unwrap();
+        assert_eq!(object.value, Value::Counter(1), "{key}");
+    }
 }
