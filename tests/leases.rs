@@ -152,7 +152,6 @@ fn stopped_worker_whose_job_was_taken_is_refused_when_it_goes_on() {
     let mut second = scene.actor("worker", &[("label", "second")]);
     first.stop();
 
-    assert_eq!(second.expect("recovered"), job.to_string());
     let (_, second_token, attempt) = next_start(&mut second);
     assert_eq!(attempt, 2, "the run of the stopped worker is charged");
     assert_ne!(first_token, second_token);

@@ -1,6 +1,6 @@
 //! A process's connection to the stone of another. It carries changes there and answers back, for all threads of this
-//! process: one of those that wait reads for all. When it breaks, what was not answered goes back to the committer, which
-//! sends it on to whoever commits next (A1).
+//! process: one of those that wait reads for all. When it breaks, what was not answered goes back to the committer,
+//! which sends it on to whoever commits next (A1).
 
 use std::{
     collections::BTreeMap,

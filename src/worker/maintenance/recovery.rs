@@ -38,7 +38,6 @@ pub(super) struct Recovery {
     setup: Arc<Setup>,
     observer: Observer,
     lease: Duration,
-    own: Arc<Session>,
     /// Leases of this session that nobody had in hand at the last look.
     lost: HashSet<HeldJob>,
     next_leases: Instant,
@@ -51,7 +50,6 @@ impl Recovery {
             setup: setup.clone(),
             observer: Observer::default(),
             lease: store.inner.settings()?.lease,
-            own: store.inner.session()?,
             lost: HashSet::new(),
             next_leases: monotonic(),
         })
@@ -62,14 +60,16 @@ impl Recovery {
         self.lease
     }
 
-    /// Looks at the sessions once; `every` is how often that is done. What fails for one is told, and does not keep the others waiting.
+    /// Looks at the sessions once; `every` is how often that is done. What fails for one is told, and does not keep
+    /// the others waiting.
     pub(super) fn look(&mut self, every: Duration) -> Result<()> {
         let Some(files) = self.store.inner.site.files() else { return Ok(()) };
         let sessions = local::sessions(&files.folder)?;
         self.observer.keep_only(&sessions);
         let mut failure = None;
+        let own = self.own().map(|own| own.id);
         // Of a file that this user may not read nothing is known, not even that its process lives.
-        for seen in sessions.iter().filter(|seen| seen.id != self.own.id && seen.is_readable) {
+        for seen in sessions.iter().filter(|seen| Some(seen.id) != own && seen.is_readable) {
             let looked = match self.observer.observe(seen, self.lease, every) {
                 Pulse::Alive => Ok(()),
                 Pulse::Stopped => self.take_back(seen.id, Some(seen)).map(|_| ()),
@@ -91,7 +91,12 @@ impl Recovery {
 
     /// Whether to look once more for leases of this session that are in nobody's hand.
     pub(super) fn take_doubt(&self) -> bool {
-        self.own.take_doubt()
+        self.own().is_some_and(|own| own.take_doubt())
+    }
+
+    /// This process's session; a process that only serves has none.
+    fn own(&self) -> Option<Arc<Session>> {
+        self.store.inner.session_if_begun()
     }
 
     /// Leases of sessions that have no file: of a store that was copied, or a folder that was cleared.
@@ -101,18 +106,20 @@ impl Recovery {
             return Ok(());
         }
         // Listed after the leases were read: a session has its file before its first claim (P1).
-        let known: HashSet<SessionId> = local::session_ids(folder)?.into_iter().chain([self.own.id]).collect();
+        let known: HashSet<SessionId> =
+            local::session_ids(folder)?.into_iter().chain(self.own().map(|own| own.id)).collect();
         holders.difference(&known).try_for_each(|session| self.take_back(*session, None).map(|_| ()))
     }
 
     /// Leases of this very session that nobody has in hand: of a claim whose answer was lost, or a release that failed.
     /// Those are given back that were so at two looks in a row: an answer may be on its way.
     pub(super) fn give_back_lost(&mut self) -> Result<()> {
+        let Some(own) = self.own() else { return Ok(()) };
         let site = &self.store.inner.site;
         let lost: HashSet<HeldJob> = self
             .held()?
             .into_iter()
-            .filter(|held| held.session == self.own.id && !self.own.has_in_hand(held.job, held.token))
+            .filter(|held| held.session == own.id && !own.has_in_hand(held.job, held.token))
             .filter(|held| !site.is_child_busy(held))
             .collect();
         for held in lost.intersection(&self.lost) {
