@@ -75,6 +75,8 @@ pub(crate) struct Connection {
     /// Kept by the thread that reads; who waits for the end of the connection sees it go.
     ended: crossbeam_channel::Receiver<()>,
     next_ask: AtomicU64,
+    /// The stone waits for its lock to be given back, as long as this process lives.
+    has_loan: AtomicBool,
     inbox: Inbox,
     paths: Arc<Paths>,
 }
@@ -214,6 +216,7 @@ impl Client {
             is_broken: AtomicBool::new(false),
             ended,
             next_ask: AtomicU64::new(1),
+            has_loan: AtomicBool::new(false),
             inbox: self.inbox.clone(),
             paths: self.paths.clone(),
         });
@@ -287,7 +290,8 @@ impl Connection {
         None
     }
 
-    /// Asks the stone to close its window; whether it could be asked. The answer's other end is dropped where it breaks.
+    /// Asks the stone to close its window; whether it could be asked. The answer's other end is dropped where it
+    /// breaks.
     pub(crate) fn close_window(&self, answer: Sender<Result<()>>) -> bool {
         self.ask(answer, |ask| Request::CloseWindow { ask })
     }
@@ -299,6 +303,7 @@ impl Connection {
             return None;
         }
         receiver.recv().ok()?.ok()?;
+        self.has_loan.store(true, Ordering::Release);
         Some(Loan { connection: self.clone() })
     }
 
@@ -356,9 +361,11 @@ impl Connection {
         }
     }
 
-    /// Shows life where a claim waits, so that it is served.
+    /// Shows life where a claim waits, so that it is served, and while the stone waits for its lock.
     fn show_life(&self) {
-        if lock(&self.waiting).changes.values().any(|pending| pending.wait_until.is_some()) {
+        if self.has_loan.load(Ordering::Acquire)
+            || lock(&self.waiting).changes.values().any(|pending| pending.wait_until.is_some())
+        {
             self.send(&Request::Alive);
         }
     }
@@ -389,6 +396,7 @@ impl Waiting {
 
 impl Drop for Loan {
     fn drop(&mut self) {
+        self.connection.has_loan.store(false, Ordering::Release);
         self.connection.send(&Request::GiveBack);
     }
 }

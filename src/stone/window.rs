@@ -131,6 +131,12 @@ impl Window {
         self.thaw(site)
     }
 
+    /// Gives the file's pages up, while somebody else may do with it what needs that nobody reads. The window is of no
+    /// use afterwards; it is opened anew.
+    pub(super) fn let_go_of_file(&mut self) {
+        self.base = Box::new(Nothing);
+    }
+
     /// The frozen window is in the file.
     pub(super) fn thaw(&mut self, site: &Site) -> Result<()> {
         self.base = site.engine.latest()?;
@@ -167,6 +173,19 @@ impl Rows for Window {
             None => Layer::new(self.base.as_ref(), &self.current).visit(&from, end, &mut noted)?,
         }
         self.gaps.borrow_mut().note(start, first.as_deref().unwrap_or(end));
+        Ok(())
+    }
+}
+
+/// No rows.
+struct Nothing;
+
+impl Rows for Nothing {
+    fn get(&self, _: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    fn visit(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> Result<()> {
         Ok(())
     }
 }
