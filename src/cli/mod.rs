@@ -24,8 +24,10 @@ mod requeue;
 mod resume;
 mod retry;
 mod root;
+mod serve;
 mod sessions;
 mod show;
+mod signals;
 mod stats;
 mod submit;
 mod table;
@@ -96,6 +98,9 @@ struct Globals {
     /// Tell more on stderr
     #[arg(short, long, global = true, help_heading = GLOBAL, action = ArgAction::Count)]
     verbose: u8,
+    /// How changes get to the disk
+    #[arg(long, global = true, hide = true, env = "CASQUE_COMMITS", value_name = "HOW", default_value = "logged")]
+    commits: serve::HowToCommit,
 }
 
 #[derive(Debug, Subcommand)]
@@ -117,6 +122,7 @@ enum Command {
     Resume(resume::Resume),
     Config(config::Config),
     Root(root::Root),
+    Serve(serve::Serve),
     Check(check::Check),
 }
 
@@ -140,6 +146,7 @@ impl Command {
             Self::Resume(command) => command.run(context, out),
             Self::Config(command) => command.run(context, out),
             Self::Root(command) => command.run(context, out),
+            Self::Serve(_) => serve::Serve::run(context, out),
             Self::Check(_) => check::Check::run(context, out),
         }
     }

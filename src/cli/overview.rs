@@ -34,6 +34,7 @@ Queues and processes:
 
 The store:
   config    The store's settings
+  serve     Commit for all processes on the store, until it is stopped
   root      The objects on the persistent root: get, put, rm, ls, watch
   check     Check that the store is sound
 
