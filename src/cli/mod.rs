@@ -3,10 +3,13 @@
 //! One file per command; `context` opens stores, `output` prints, `exit` says what each exit code means. The contract
 //! that scripts rely on: data goes to stdout, all else to stderr, and `--json` prints one object per line.
 
+mod bench;
 mod cancel;
 mod check;
+mod compact;
 mod config;
 mod context;
+mod doctor;
 mod enqueue;
 mod exec;
 mod exit;
@@ -124,6 +127,9 @@ enum Command {
     Root(root::Root),
     Serve(serve::Serve),
     Check(check::Check),
+    Doctor(doctor::Doctor),
+    Compact(compact::Compact),
+    Bench(bench::Bench),
 }
 
 impl Command {
@@ -148,6 +154,9 @@ impl Command {
             Self::Root(command) => command.run(context, out),
             Self::Serve(_) => serve::Serve::run(context, out),
             Self::Check(_) => check::Check::run(context, out),
+            Self::Doctor(_) => doctor::Doctor::run(context, out),
+            Self::Compact(_) => compact::Compact::run(context, out),
+            Self::Bench(command) => command.run(context, out),
         }
     }
 }
