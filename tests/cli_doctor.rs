@@ -163,6 +163,15 @@ fn compact_tells_what_it_came_to() {
     assert!(cli.run(&["compact"]).succeeds().stdout.contains(" before, "));
     cli.run(&["check"]).succeeds();
     assert_eq!(cli.run(&["root", "get", "a"]).succeeds().stdout.trim(), value);
+
+    let store = Store::open(cli.store()).unwrap();
+    for part in 0..10 {
+        let put = |tx: &mut casque::Transaction, key: u32| tx.put(&format!("{part}/{key}"), &value);
+        store.transaction(|tx| (0..8).try_for_each(|key| put(tx, key))).unwrap();
+    }
+    store.close().unwrap();
+    cli.run(&["compact"]).fails(4, &["others would have to wait for about 2 s", "--however-long"]);
+    cli.run(&["compact", "--however-long"]).succeeds();
 }
 
 #[test]

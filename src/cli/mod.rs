@@ -155,7 +155,7 @@ impl Command {
             Self::Serve(_) => serve::Serve::run(context, out),
             Self::Check(_) => check::Check::run(context, out),
             Self::Doctor(_) => doctor::Doctor::run(context, out),
-            Self::Compact(_) => compact::Compact::run(context, out),
+            Self::Compact(command) => command.run(context, out),
             Self::Bench(command) => command.run(context, out),
         }
     }

@@ -247,6 +247,7 @@ impl Client {
 
 impl Connection {
     /// The stone's process.
+    #[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "only the command line tells it"))]
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }

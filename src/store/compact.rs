@@ -37,6 +37,14 @@ impl Store {
     /// which takes longer the more there is to move, and snapshots that they have open give their pages up, as after
     /// five seconds. Nothing happens to a store in memory.
     ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// # let store = casque::Store::open(folder.path().join("app.redb"))?;
+    /// let compacted = store.compact()?;
+    /// assert!(compacted.bytes_after <= compacted.bytes_before);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// `Unavailable` where a process reads on and on, or is stopped while it reads (it is named), where another
     /// compacts, or where the writer's lock can't be had in time; nothing was changed.

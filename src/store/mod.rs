@@ -127,6 +127,13 @@ impl Store {
     ///
     /// For a program's own handler of `SIGTSTP`; the library installs none. The command line's `work` and `serve` do
     /// this by themselves.
+    ///
+    /// ```
+    /// # let store = casque::Store::in_memory()?;
+    /// // On a thread that waits for the signal, as with the crate `signal-hook`:
+    /// store.hand_over(|| { /* raise SIGSTOP; this goes on after SIGCONT */ });
+    /// # Ok::<(), casque::Error>(())
+    /// ```
     pub fn hand_over(&self, pause: impl FnOnce()) {
         self.inner.hand_over(pause);
     }

@@ -77,6 +77,7 @@ pub(super) struct Connections {
     chunk: Vec<u8>,
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Connection {
     stream: UnixStream,
     client: Option<ClientId>,
