@@ -22,7 +22,7 @@ use super::{
     units::{number_from, parse_duration},
 };
 use crate::{
-    clock::{deadline_after, monotonic},
+    clock::{deadline_after, monotonic, sleep},
     error::Result,
     queue::JobRequest,
     store::Store,
@@ -34,8 +34,8 @@ const BATCH: usize = 100;
 /// The queue that the workers work on, and one that nobody does.
 const WORKED: &str = "worked";
 const LEFT: &str = "left";
-/// How many jobs a second there are at least to be worked on.
-const SUPPLY: f64 = 60_000.0;
+/// How often it is looked whether the workers have run out of jobs.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Measure what this machine and its disk give a store
 #[derive(Debug, Args)]
@@ -126,23 +126,23 @@ impl Bench {
         per_second(self.part(0.15), || Ok(queue.enqueue_batch((0..BATCH).map(|_| job("noop")))?.len()))
     }
 
-    /// The workers begin all at once, on more than they can do.
+    /// The workers begin all at once, on as much as could be enqueued before: mostly more than they can do.
     fn claim_and_complete(&self, store: &Store) -> Result<f64> {
-        let duration = self.part(0.3);
         let queue = store.queue(WORKED);
         queue.pause()?;
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let batches = (duration.as_secs_f64() * SUPPLY) as usize / (10 * BATCH) + 1;
-        for _ in 0..batches {
-            queue.enqueue_batch((0..10 * BATCH).map(|_| job("noop")))?;
-        }
+        per_second(self.part(0.15), || Ok(queue.enqueue_batch((0..10 * BATCH).map(|_| job("noop")))?.len()))?;
         queue.resume()?;
-        let (begun, before) = (monotonic(), queue.stats()?.completed);
-        crate::clock::sleep(duration);
-        let (done, took) = (queue.stats()?.completed - before, monotonic().duration_since(begun));
-        // What is left is nobody's business any more.
-        queue.pause()?;
-        Ok(as_float(done) / took.as_secs_f64())
+        let (begun, deadline) = (monotonic(), deadline_after(self.part(0.2)));
+        let before = queue.stats()?.completed;
+        loop {
+            sleep(LOOK_EVERY);
+            let (now, stats) = (monotonic(), queue.stats()?);
+            if now >= deadline || stats.ready == 0 {
+                // What is left is nobody's business any more.
+                queue.pause()?;
+                return Ok(as_float(stats.completed - before) / now.duration_since(begun).as_secs_f64());
+            }
+        }
     }
 }
 
