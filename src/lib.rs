@@ -91,6 +91,7 @@ pub mod types {
         sessions::SessionInfo,
         stone::Commits,
         store::{
+            compact::Compacted,
             conflict::{Subject, Writer},
             inner::Serving,
             settings::{SETTINGS, SettingInfo, Unit},

@@ -362,7 +362,7 @@ fn reader_leaves_no_trace() {
     cli.id(&["enqueue", "a"]);
     std::fs::remove_dir_all(cli.path("app.redb.d")).unwrap();
     let before = std::fs::read(cli.store()).unwrap();
-    for args in [&["list"][..], &["stats"], &["show", "1"], &["config"], &["root", "ls"], &["sessions"]] {
+    for args in [&["list"][..], &["stats"], &["show", "1"], &["config"], &["root", "ls"], &["sessions"], &["doctor"]] {
         cli.run(args).succeeds();
     }
     assert_eq!(std::fs::read(cli.store()).unwrap(), before);

@@ -70,22 +70,31 @@ impl Context {
         &self.globals.store
     }
 
+    fn options(&self) -> StoreOptions {
+        StoreOptions::new().commits(self.globals.commits.into())
+    }
+
     /// Opens the store to write to it, and makes it if there is none.
     pub(super) fn create(&self) -> Result<Store, Failure> {
-        StoreOptions::new().open(self.path()).map_err(|error| Failure::of_opening(&error))
+        self.options().open(self.path()).map_err(|error| Failure::of_opening(&error))
+    }
+
+    /// Makes a store elsewhere, for a while.
+    pub(super) fn open_at(&self, path: &Path) -> Result<Store, Failure> {
+        self.options().open(path).map_err(|error| Failure::of_opening(&error))
     }
 
     /// Opens the store to write to it.
     pub(super) fn write(&self) -> Result<Store, Failure> {
         self.check_there()?;
-        StoreOptions::new().create(false).open(self.path()).map_err(|error| Failure::of_opening(&error))
+        self.options().create(false).open(self.path()).map_err(|error| Failure::of_opening(&error))
     }
 
     /// Reads from the store, without a lock or a trace; where the last writer died, it is recovered and read again, so
     /// `body` may be called twice.
     pub(super) fn read<T>(&self, mut body: impl FnMut(&Store) -> Result<T, Failure>) -> Result<T, Failure> {
         self.check_there()?;
-        let reading = StoreOptions::new().create(false).read_only();
+        let reading = self.options().create(false).read_only();
         let read = match reading.open(self.path()) {
             Ok(store) => body(&store),
             Err(error) => Err(Failure::of_opening(&error)),
@@ -96,7 +105,7 @@ impl Context {
         }
     }
 
-    fn check_there(&self) -> Result<(), Failure> {
+    pub(super) fn check_there(&self) -> Result<(), Failure> {
         if self.path().try_exists().unwrap_or(true) {
             return Ok(());
         }

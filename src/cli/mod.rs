@@ -3,10 +3,13 @@
 //! One file per command; `context` opens stores, `output` prints, `exit` says what each exit code means. The contract
 //! that scripts rely on: data goes to stdout, all else to stderr, and `--json` prints one object per line.
 
+mod bench;
 mod cancel;
 mod check;
+mod compact;
 mod config;
 mod context;
+mod doctor;
 mod enqueue;
 mod exec;
 mod exit;
@@ -24,8 +27,10 @@ mod requeue;
 mod resume;
 mod retry;
 mod root;
+mod serve;
 mod sessions;
 mod show;
+mod signals;
 mod stats;
 mod submit;
 mod table;
@@ -96,6 +101,9 @@ struct Globals {
     /// Tell more on stderr
     #[arg(short, long, global = true, help_heading = GLOBAL, action = ArgAction::Count)]
     verbose: u8,
+    /// How changes get to the disk
+    #[arg(long, global = true, hide = true, env = "CASQUE_COMMITS", value_name = "HOW", default_value = "logged")]
+    commits: serve::HowToCommit,
 }
 
 #[derive(Debug, Subcommand)]
@@ -117,7 +125,11 @@ enum Command {
     Resume(resume::Resume),
     Config(config::Config),
     Root(root::Root),
+    Serve(serve::Serve),
     Check(check::Check),
+    Doctor(doctor::Doctor),
+    Compact(compact::Compact),
+    Bench(bench::Bench),
 }
 
 impl Command {
@@ -140,7 +152,11 @@ impl Command {
             Self::Resume(command) => command.run(context, out),
             Self::Config(command) => command.run(context, out),
             Self::Root(command) => command.run(context, out),
+            Self::Serve(_) => serve::Serve::run(context, out),
             Self::Check(_) => check::Check::run(context, out),
+            Self::Doctor(_) => doctor::Doctor::run(context, out),
+            Self::Compact(command) => command.run(context, out),
+            Self::Bench(command) => command.run(context, out),
         }
     }
 }

@@ -34,8 +34,12 @@ Queues and processes:
 
 The store:
   config    The store's settings
+  serve     Commit for all processes on the store, until it is stopped
   root      The objects on the persistent root: get, put, rm, ls, watch
   check     Check that the store is sound
+  doctor    Tell who has what of the store, and what to do about what is wrong
+  compact   Make the file as small as what it holds
+  bench     Measure what this machine and its disk give a store
 
 `casque help COMMAND` tells more, with an example. Data goes to stdout, all else to stderr.
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 conflict, lost lease, or a

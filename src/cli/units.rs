@@ -111,6 +111,15 @@ pub(super) fn format_size(bytes: u64) -> String {
     whole.map_or_else(|| format!("{bytes}B"), |(unit, factor)| format!("{}{unit}", bytes / factor))
 }
 
+/// A size to be read by people: in its largest unit, with a digit behind the point.
+#[allow(clippy::cast_precision_loss, reason = "one digit is printed")]
+pub(super) fn about_size(bytes: u64) -> String {
+    match SIZES[..3].iter().find(|(_, factor)| bytes >= *factor) {
+        Some((unit, factor)) => format!("{:.1}{unit}", bytes as f64 / *factor as f64),
+        None => format!("{bytes}B"),
+    }
+}
+
 /// How long a duration is, in its largest unit only.
 pub(super) fn about(duration: Duration) -> String {
     let millis = crate::clock::millis(duration);
@@ -165,6 +174,10 @@ mod tests {
             assert_eq!(format_size(bytes), text);
             assert_eq!(parse_size(text).unwrap(), bytes);
         }
+        assert_eq!(
+            (about_size(1536), about_size(3 << 30), about_size(7)),
+            ("1.5KiB".into(), "3.0GiB".into(), "7B".into())
+        );
         assert_eq!(parse_size("4096").unwrap(), 4096);
         assert_eq!(parse_size("2MB").unwrap(), 2_000_000);
         for wrong in ["", "MiB", "1.5MiB", "1 MiB", "-1", "1mib", "99999999999GiB"] {

@@ -10,15 +10,13 @@ use std::{
 use clap::Args;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use serde::Serialize;
-use signal_hook::{
-    consts::{SIGINT, SIGTERM},
-    iterator::{Handle, Signals},
-};
+use signal_hook::iterator::Handle;
 
 use super::{
     context::{Context, QUEUE_DEFAULT},
     exit::{Exit, Failure},
     output::Output,
+    signals::on_stop_signals,
     stats::{QueueLine, print_queues},
     units::{number_from, relative},
 };
@@ -42,7 +40,8 @@ const WAITED_FOR_MAX: usize = 10;
 #[command(after_help = "\
 SIGINT (Ctrl-C) and SIGTERM stop it gently: it finishes what it has begun, and gives the
 rest back. A second one stops it at once: what runs is given back uncharged, but for
-commands, which end by themselves first.
+commands, which end by themselves first. Before Ctrl-Z stops it, another process gets to
+commit for the others.
 
 Example:
   casque work --queue media --queue default --concurrency 4 --allow-exec")]
@@ -99,7 +98,7 @@ impl Work {
         let store = context.create()?;
         say_begin(context, &store, is_new, &queues, &tasks)?;
         let hints = Hints::new(context, &store, &queues, &tasks, self.drain, &held);
-        let signals = stop_on_signals(&context.program, &stop, &held)?;
+        let signals = stop_on_signals(&context.program, &store, &stop, &held)?;
         let hinting = hints.start()?;
         let ended = worker(&store).run_whatever_it_knows();
         signals.close();
@@ -249,27 +248,23 @@ fn say_begin(
     Ok(())
 }
 
-fn stop_on_signals(program: &str, stop: &StopHandle, held: &Arc<Mutex<Held>>) -> Result<Handle, Failure> {
-    let failed = |error| Failure::new(Exit::Failed, format!("signals can't be listened to: {error}"));
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
-    let handle = signals.handle();
-    let (program, stop, held) = (program.to_owned(), stop.clone(), held.clone());
-    thread::Builder::new()
-        .name("casque-signals".into())
-        .spawn(move || {
-            for _ in signals.forever() {
-                if stop.is_stopping() {
-                    let commands = list(&locked(&held).commands);
-                    let goes_on = if commands.is_empty() { "" } else { "; commands go on by themselves: jobs " };
-                    eprintln!("{program}: stopping at once{goes_on}{commands}");
-                } else {
-                    eprintln!("{program}: finishing what has begun; once more to stop at once");
-                }
-                stop.stop();
-            }
-        })
-        .map_err(failed)?;
-    Ok(handle)
+fn stop_on_signals(
+    program: &str,
+    store: &Store,
+    stop: &StopHandle,
+    held: &Arc<Mutex<Held>>,
+) -> Result<Handle, Failure> {
+    let (named, stop, held) = (program.to_owned(), stop.clone(), held.clone());
+    on_stop_signals(program, store, move || {
+        if stop.is_stopping() {
+            let commands = list(&locked(&held).commands);
+            let goes_on = if commands.is_empty() { "" } else { "; commands go on by themselves: jobs " };
+            eprintln!("{named}: stopping at once{goes_on}{commands}");
+        } else {
+            eprintln!("{named}: finishing what has begun; once more to stop at once");
+        }
+        stop.stop();
+    })
 }
 
 /// Says once of each task that jobs of it wait which this worker does not run; and, while it drains, of jobs that run

@@ -8,9 +8,9 @@ mod conformance;
 pub(crate) mod memory;
 pub(crate) mod redb;
 
-pub use self::redb::{StorageHook, StorageOperation};
+use std::{collections::BTreeMap, ops::ControlFlow, time::Duration};
 
-use std::{collections::BTreeMap, ops::ControlFlow};
+pub use self::redb::{StorageHook, StorageOperation};
 
 use crate::error::Result;
 
@@ -62,11 +62,23 @@ pub(crate) trait Engine: Send + Sync {
     /// asks whether an `Unknown` write is there recovers first. Snapshots that are held may end with `Unavailable`.
     fn recover(&self) -> Result<()>;
 
+    /// Calls `pause` while no thread of this process is inside of the engine, but for reads that have begun: whoever is
+    /// stopped in it then holds none of the engine's locks.
+    fn hold_still(&self, pause: &mut dyn FnMut()) {
+        pause();
+    }
+
     /// Closes, unless it holds a handle that only the holder of the writer's lock may close; whether it did.
     fn close_if_only_read(&self) -> Result<bool>;
 
     /// Gives up all handles. Only under the writer's lock; the engine is not used afterwards.
     fn close(&self) -> Result<()>;
+
+    /// Moves what is kept together and gives the rest of the file back, once nobody reads; whether it came to that
+    /// within this time. Reads that begin meanwhile wait until it is done. Only under the writer's lock.
+    fn compact(&self, _patience: Duration) -> Result<bool> {
+        Ok(true)
+    }
 
     /// Checks the engine's own structure; what it finds wrong is in the list. Only under the writer's lock.
     fn check(&self) -> Result<Vec<String>>;

@@ -124,6 +124,17 @@ pub(super) fn remove_unfinished(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The unfinished files in `folder` whose makers are gone.
+#[cfg(feature = "cli")]
+pub(super) fn unfinished(folder: &Path) -> Vec<PathBuf> {
+    let is_free = |path: &PathBuf| {
+        let file = open_existing(path).ok().flatten();
+        file.is_some_and(|file| !is_locked(&file).unwrap_or(true))
+    };
+    let all = entries(folder).unwrap_or_default().into_iter();
+    all.filter(|(name, path)| name.ends_with(UNFINISHED) && is_free(path)).map(|(_, path)| path).collect()
+}
+
 /// Removes a file unless somebody holds a lock of it; says whether it is gone.
 pub(super) fn remove_if_free(path: &Path) -> Result<bool> {
     let Some(file) = open_existing(path)? else { return Ok(true) };

@@ -26,6 +26,13 @@ pub(crate) fn holder(folder: &Folder) -> Option<Holder> {
     parse(&files::read_start(&file, NOTE_BYTES).ok()?).1
 }
 
+/// Whether somebody holds the lock; also where its note says nothing.
+#[cfg(feature = "cli")]
+pub(crate) fn is_lock_held(folder: &Folder) -> bool {
+    let file = files::open_existing(&folder.lock()).ok().flatten();
+    file.is_some_and(|file| files::is_locked(&file).unwrap_or(false))
+}
+
 /// Whether a process of this machine is stopped, by a signal or a debugger, so that it holds its locks and does
 /// nothing.
 pub(crate) fn is_stopped(pid: u32) -> bool {

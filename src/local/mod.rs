@@ -23,8 +23,6 @@ mod wakes;
 #[cfg(test)]
 mod tests;
 
-#[cfg(feature = "cli")]
-pub(crate) use self::record::Note;
 pub(crate) use self::{
     boot::boot_id,
     folder::Folder,
@@ -34,6 +32,8 @@ pub(crate) use self::{
     observe::{Seen, look, remove, remove_leftovers, session_ids, sessions},
     record::NoteState,
     session::{NoteSlot, SessionFile},
-    turn::try_turn,
+    turn::{is_turn_taken, try_turn},
     wakes::Wakes,
 };
+#[cfg(feature = "cli")]
+pub(crate) use self::{holder::is_lock_held, observe::leftovers, record::Note};

@@ -1,6 +1,8 @@
 //! The sessions as others see them. Files here may be cut short, damaged or not ours: they are read with a bound, and
 //! what can't be understood reads as absent.
 
+#[cfg(feature = "cli")]
+use std::path::PathBuf;
 use std::{fs::File, io, time::Duration};
 
 use super::{
@@ -67,6 +69,16 @@ pub(crate) fn remove_leftovers(folder: &Folder) -> Result<()> {
         children::remove(folder, child.job, child.token)?;
     }
     Ok(())
+}
+
+/// What processes left behind that died, and that nobody needs.
+#[cfg(feature = "cli")]
+pub(crate) fn leftovers(folder: &Folder) -> Vec<PathBuf> {
+    let mut paths = files::unfinished(&folder.sessions());
+    paths.extend(files::unfinished(&folder.children()));
+    let children = children::list(folder).unwrap_or_default();
+    paths.extend(children.into_iter().filter(|child| !child.busy).map(|child| child.path));
+    paths
 }
 
 fn unreadable(id: SessionId) -> Seen {

@@ -20,16 +20,24 @@ pub(crate) fn try_turn(folder: &Folder, name: &str) -> Result<Option<File>> {
     }
 }
 
+/// Whether somebody has the turn.
+pub(crate) fn is_turn_taken(folder: &Folder, name: &str) -> bool {
+    // What can't be looked at is nobody's: a turn is a courtesy.
+    let file = files::open_existing(&folder.turn(name)).ok().flatten();
+    file.is_some_and(|file| files::is_locked(&file).unwrap_or(false))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{super::Folder, try_turn};
+    use super::{super::Folder, is_turn_taken, try_turn};
 
     #[test]
     fn one_at_a_time_has_the_turn() {
         let home = tempfile::tempdir().unwrap();
         let folder = Folder::create(&home.path().join("app.redb")).unwrap();
+        assert!(!is_turn_taken(&folder, "test"));
         let turn = try_turn(&folder, "test").unwrap();
-        assert!(turn.is_some());
+        assert!(turn.is_some() && is_turn_taken(&folder, "test"));
         assert!(try_turn(&folder, "test").unwrap().is_none());
         drop(turn);
         assert!(try_turn(&folder, "test").unwrap().is_some());

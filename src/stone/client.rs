@@ -82,6 +82,8 @@ pub(crate) struct Connection {
     /// Held by the thread that reads for all.
     input: Mutex<Input>,
     next_ask: AtomicU64,
+    /// The stone waits for its lock to be given back, as long as this process lives.
+    has_loan: AtomicBool,
     inbox: Inbox,
     paths: Arc<Paths>,
 }
@@ -260,6 +262,7 @@ impl Client {
             is_broken: AtomicBool::new(false),
             input: Mutex::new(input),
             next_ask: AtomicU64::new(1),
+            has_loan: AtomicBool::new(false),
             inbox: self.inbox.clone(),
             paths: self.paths.clone(),
         }))
@@ -281,6 +284,7 @@ impl Client {
 
 impl Connection {
     /// The stone's process.
+    #[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "only the command line tells it"))]
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
@@ -332,6 +336,7 @@ impl Connection {
             return None;
         }
         lent.wait_until(deadline_after(LOAN_PATIENCE)).ok()?.ok()?;
+        self.has_loan.store(true, Ordering::Release);
         Some(Loan { connection: self.clone() })
     }
 
@@ -402,9 +407,11 @@ impl Connection {
         }
     }
 
-    /// Shows life where a claim waits, so that it is served.
+    /// Shows life where a claim waits, so that it is served, and while the stone waits for its lock.
     fn show_life(&self) {
-        if lock(&self.waiting).changes.values().any(|pending| pending.wait_until.is_some()) {
+        if self.has_loan.load(Ordering::Acquire)
+            || lock(&self.waiting).changes.values().any(|pending| pending.wait_until.is_some())
+        {
             self.send(&Request::Alive);
         }
     }
@@ -435,6 +442,7 @@ impl Waiting {
 
 impl Drop for Loan {
     fn drop(&mut self) {
+        self.connection.has_loan.store(false, Ordering::Release);
         self.connection.send(&Request::GiveBack);
     }
 }

@@ -13,6 +13,8 @@ pub(crate) mod candidate;
 pub(crate) mod client;
 pub(crate) mod log;
 mod parked;
+#[cfg(feature = "cli")]
+pub(crate) mod probe;
 pub(crate) mod seat;
 mod server;
 mod socket;

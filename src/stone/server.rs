@@ -23,7 +23,7 @@ use self::{
     flusher::Flusher,
 };
 use crate::{
-    clock::monotonic,
+    clock::{monotonic, sleep},
     codec,
     engine::{RowSet, StorageHook},
     error::{Error, ErrorKind, Result},
@@ -68,6 +68,8 @@ const WINDOW_BYTES_MAX: usize = 4 << 20;
 const RETRY_EVERY: Duration = Duration::from_millis(200);
 /// How long a lent lock is waited for; then redb's own locks keep the borrower out.
 const LOAN_MAX: Duration = Duration::from_secs(10);
+/// How often it looks whether a window that is full may end.
+const SLOW_POLL: Duration = Duration::from_millis(10);
 /// How long the thread sleeps when nothing is to be expected.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -134,6 +136,8 @@ struct Stone<'a> {
     /// Why the last window could not be written, and when to try again.
     trouble: Option<(Error, Instant)>,
     closers: Vec<(StoreRecord, Closer)>,
+    /// When the last window ended.
+    ended: Instant,
     parked: Lot,
     /// Queues with jobs that a claim was not given, since its client showed no life.
     unserved: HashSet<String>,
@@ -177,6 +181,7 @@ impl<'a> Stone<'a> {
             flusher,
             trouble: None,
             closers: Vec::new(),
+            ended: monotonic(),
             parked: Lot::default(),
             unserved: HashSet::new(),
             clients,
@@ -210,6 +215,13 @@ impl<'a> Stone<'a> {
     fn run(&mut self) -> Result<()> {
         loop {
             self.listen()?;
+            if self.is_full_too_early() {
+                // Whoever has something to say waits, as for a slow disk.
+                sleep(SLOW_POLL);
+                self.tend()?;
+                self.connections.flush();
+                continue;
+            }
             let (group, errands) = self.gather()?;
             // Who showed no life when there was something for it may have done so now.
             let may_serve = self.connections.take_life() && !self.unserved.is_empty();
@@ -231,7 +243,7 @@ impl<'a> Stone<'a> {
     fn listen(&mut self) -> Result<()> {
         let now = monotonic();
         let next = [
-            self.window.begun.filter(|_| !self.window.is_flushing()).map(|begun| begun + WINDOW),
+            self.window.begun.filter(|_| !self.window.is_flushing()).map(|begun| self.may_end_at(begun + WINDOW)),
             self.parked.next_end(),
             self.trouble.as_ref().map(|(_, at)| *at),
         ];
@@ -305,13 +317,14 @@ impl<'a> Stone<'a> {
                 } else {
                     return self.closed(closer);
                 }
-                self.end_window_if_free()
+                self.end_window_in_time()
             }
             Request::Section(section) => {
                 if let Err(error) = self.close_now() {
                     section(Err(error));
                     return Ok(());
                 }
+                self.window.let_go_of_file();
                 section(Ok(self.ground.site));
                 self.reopen()
             }
@@ -351,9 +364,10 @@ impl<'a> Stone<'a> {
             self.flusher.flush(frozen, true);
         }
         let is_over = self.window.begun.is_some_and(|begun| now.duration_since(begun) >= WINDOW)
-            || self.window.bytes() >= WINDOW_BYTES_MAX;
+            || self.window.bytes() >= WINDOW_BYTES_MAX
+            || !self.closers.is_empty();
         if is_over {
-            self.end_window_if_free()?;
+            self.end_window_in_time()?;
         }
         for parked in self.parked.take(|parked| parked.wait_until.is_none_or(|until| now >= until)) {
             // Decided a last time: nothing that it could take has come, or it would have been served.
@@ -569,6 +583,7 @@ impl<'a> Stone<'a> {
     /// Without a log: the group goes into the store's file at once.
     fn write_through(&mut self, rows: &RowSet, before: StoreRecord, after: StoreRecord) -> Result<()> {
         let site = self.ground.site;
+        site.slow_down();
         write_and_know(site, &self.window.basis, rows, (before.version, after.version))?;
         site.bump_wakes();
         (self.ground.on_news)(News::WindowClosed);
@@ -580,6 +595,7 @@ impl<'a> Stone<'a> {
         if self.window.is_flushing() || !self.window.has_rows() {
             return Ok(());
         }
+        self.ended = monotonic();
         let frozen = self.window.freeze();
         if let Some(log) = &mut self.log {
             // L3: the other half held the window before, and that is in the store's file.
@@ -588,6 +604,26 @@ impl<'a> Stone<'a> {
         }
         self.flusher.flush(frozen, false);
         Ok(())
+    }
+
+    /// R4: the same, but not too soon after the one before where a process that is stopped lets the file grow.
+    fn end_window_in_time(&mut self) -> Result<()> {
+        let now = monotonic();
+        if self.may_end_at(now) > now {
+            return Ok(());
+        }
+        self.end_window_if_free()
+    }
+
+    /// When a window that is to end then may.
+    fn may_end_at(&self, then: Instant) -> Instant {
+        self.ground.site.commit_pause().map_or(then, |pause| then.max(self.ended + pause))
+    }
+
+    /// Whether the window can take no more, and may not end yet.
+    fn is_full_too_early(&self) -> bool {
+        let now = monotonic();
+        self.window.bytes() >= WINDOW_BYTES_MAX && !self.window.is_flushing() && self.may_end_at(now) > now
     }
 
     /// Ends the window though the one before may be on its way, which is waited for.
@@ -642,7 +678,7 @@ impl<'a> Stone<'a> {
                     self.closed(closer)?;
                 }
                 if !self.closers.is_empty() {
-                    self.end_window_if_free()?;
+                    self.end_window_in_time()?;
                 }
             }
             Err(error) => {
@@ -670,6 +706,7 @@ impl<'a> Stone<'a> {
             self.tell_closer(closer, Err(error));
             return Ok(());
         }
+        self.window.let_go_of_file();
         self.tell_closer(Closer::Borrower { connection, ask }, Ok(()));
         self.connections.flush();
         self.connections.wait_for_return(connection, LOAN_MAX)?;

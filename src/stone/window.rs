@@ -141,6 +141,12 @@ impl Window {
         self.thaw(site)
     }
 
+    /// Gives the file's pages up, while somebody else may do with it what needs that nobody reads. The window is of no
+    /// use afterwards; it is opened anew.
+    pub(super) fn let_go_of_file(&mut self) {
+        self.base = Box::new(Nothing);
+    }
+
     /// The frozen window is in the file.
     pub(super) fn thaw(&mut self, site: &Site) -> Result<()> {
         self.base = site.engine.latest()?;
@@ -198,6 +204,19 @@ impl Rows for Window {
 
 /// How many rows of the file are remembered.
 const KNOWN_MAX: usize = 4_096;
+
+/// No rows.
+struct Nothing;
+
+impl Rows for Nothing {
+    fn get(&self, _: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    fn visit(&self, _: &[u8], _: &[u8], _: &mut Visit<'_>) -> Result<()> {
+        Ok(())
+    }
+}
 
 /// Ranges in which there is no row, by where they start.
 #[derive(Default)]

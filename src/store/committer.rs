@@ -230,16 +230,48 @@ impl Committer {
         work: impl FnOnce(&Site) -> T + Send + 'static,
     ) -> Result<T> {
         let (answer, receiver) = bounded(1);
-        let section: Section = Box::new(move |site| {
-            // Nobody may be waiting any more; then the answer is of no use.
-            let _ = answer.send(site.map(work));
-        });
+        self.hand_in_section(
+            purpose,
+            Box::new(move |site| {
+                // Nobody may be waiting any more; then the answer is of no use.
+                let _ = answer.send(site.map(work));
+            }),
+        )?;
+        receiver.recv_timeout(patience).unwrap_or_else(|error| Err(no_section(site, purpose, error)))
+    }
+
+    /// Does something under the writer's lock that may take long; only for its beginning is it waited so long.
+    pub(crate) fn long_section<T: Send + 'static>(
+        &self,
+        site: &Site,
+        purpose: &'static str,
+        patience: Duration,
+        work: impl FnOnce(&Site) -> T + Send + 'static,
+    ) -> Result<T> {
+        let (answer, receiver) = bounded(1);
+        // A rendezvous: who has given up takes nothing, and then nothing is done.
+        let (begin, has_begun) = bounded(0);
+        self.hand_in_section(
+            purpose,
+            Box::new(move |site| {
+                if begin.send(()).is_ok() {
+                    let _ = answer.send(site.map(work));
+                }
+            }),
+        )?;
+        has_begun.recv_timeout(patience).map_err(|error| no_section(site, purpose, error))?;
+        receiver.recv().unwrap_or_else(|_| Err(Error::closed()))
+    }
+
+    fn hand_in_section(&self, purpose: &'static str, section: Section) -> Result<()> {
         match self.router.seat.send(Errand::Section(section)) {
-            Ok(()) => {}
-            Err(Errand::Section(work)) => self.inbox.put_work(Work::Section { purpose, work }),
-            Err(_) => return Err(Error::closed()),
+            Ok(()) => Ok(()),
+            Err(Errand::Section(work)) => {
+                self.inbox.put_work(Work::Section { purpose, work });
+                Ok(())
+            }
+            Err(_) => Err(Error::closed()),
         }
-        await_answer(site, &receiver, purpose, patience)
     }
 
     /// R1: brings in what dead writers left behind, under the writer's lock and never under one that a stone has lent:
@@ -247,7 +279,7 @@ impl Committer {
     pub(crate) fn recover(&self, site: &Site, patience: Duration) -> Result<()> {
         let (answer, receiver) = bounded(1);
         self.inbox.put_work(Work::Recover(answer));
-        await_answer(site, &receiver, RECOVER, patience)
+        receiver.recv_timeout(patience).unwrap_or_else(|error| Err(no_section(site, RECOVER, error)))
     }
 
     /// Ends the thread after what was handed in so far, and the connection to a stone.
@@ -475,11 +507,11 @@ impl Thread {
     }
 }
 
-fn await_answer<T>(site: &Site, receiver: &Receiver<Result<T>>, what: &str, patience: Duration) -> Result<T> {
-    receiver.recv_timeout(patience).unwrap_or_else(|error| match error {
-        RecvTimeoutError::Timeout => Err(out_of_patience(site.files(), ErrorKind::Unavailable, what)),
-        RecvTimeoutError::Disconnected => Err(Error::closed()),
-    })
+fn no_section(site: &Site, purpose: &str, error: RecvTimeoutError) -> Error {
+    match error {
+        RecvTimeoutError::Timeout => out_of_patience(site.files(), ErrorKind::Unavailable, purpose),
+        RecvTimeoutError::Disconnected => Error::closed(),
+    }
 }
 
 enum Taken<'a> {

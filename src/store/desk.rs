@@ -1,12 +1,16 @@
 //! Direct commits (W3): take the writer's lock, decide a group on the newest rows, one durable write, bump `wakes`,
 //! give the lock back. This alone is correct; a stone is for speed.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use crate::{
+    clock::{deadline_after, monotonic, sleep},
     engine::{Basis, RowSet},
     error::{Error, ErrorKind, Result},
     store::{
@@ -23,6 +27,9 @@ use crate::{
         view::get_record,
     },
 };
+
+/// How often who wants the turn for a limited time tries to get it.
+const TURN_POLL: Duration = Duration::from_millis(1);
 
 /// The steps of a commit, for tests that hold or kill a process at each.
 #[doc(hidden)]
@@ -66,6 +73,19 @@ impl Desk {
     pub(crate) fn take_turn(&self) -> MutexGuard<'_, ()> {
         // Nothing is kept under it that a panic could have left half done.
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The turn, if it can be had within this time.
+    pub(crate) fn take_turn_within(&self, patience: Duration) -> Option<MutexGuard<'_, ()>> {
+        let deadline = deadline_after(patience);
+        loop {
+            match self.turn.try_lock() {
+                Ok(turn) => return Some(turn),
+                Err(TryLockError::Poisoned(turn)) => return Some(turn.into_inner()),
+                Err(TryLockError::WouldBlock) if monotonic() >= deadline => return None,
+                Err(TryLockError::WouldBlock) => sleep(TURN_POLL),
+            }
+        }
     }
 
     /// Commits a change on the caller's own thread, if nobody else is about to commit; else gives it back.
@@ -154,6 +174,7 @@ impl Desk {
             return Ok(());
         }
         drop(rows);
+        site.slow_down();
         write_and_know(site, &basis, &group_rows, (before.version, after.version))?;
         self.step(Step::Written);
         self.paths.add(Path::Direct, committed(before.version, after.version));

@@ -20,7 +20,7 @@ use crate::{
     },
     stone::{
         Commits,
-        candidate::{Candidate, Means, News},
+        candidate::{Means, News},
     },
     store::{
         alarm::{Alarm, Ringer},
@@ -34,6 +34,7 @@ use crate::{
         settings::Settings,
         site::Site,
         snapshot::Pin,
+        standing::Standing,
         ticket::{Ticket, name_who_is_stopped, out_of_patience},
     },
 };
@@ -47,11 +48,14 @@ pub(crate) fn wake_poll(since: Instant, now: Instant) -> Duration {
 /// After how long who waits for a commit looks at the store, counted or not.
 pub(crate) const LOOK_ANYWAY: Duration = Duration::from_secs(1);
 
+/// How long who hands over waits for a commit of its own to end; it may itself wait for somebody.
+const HAND_OVER_PATIENCE: Duration = Duration::from_millis(500);
+
 pub(crate) struct Inner {
     pub(crate) site: Arc<Site>,
     pub(crate) committer: Committer,
     is_read_only: bool,
-    standing: Mutex<Standing>,
+    standing: Standing,
     storage_hook: Option<Arc<dyn StorageHook>>,
 
     pub(crate) label: String,
@@ -84,7 +88,7 @@ impl Inner {
             site,
             committer,
             is_read_only,
-            standing: Mutex::default(),
+            standing: Standing::default(),
             storage_hook,
             label,
             patience,
@@ -208,21 +212,18 @@ impl Inner {
     /// W4: stands for stone until the guard is dropped.
     pub(crate) fn stand(self: &Arc<Self>) -> Result<Serving> {
         let router = self.committer.router();
-        if router.commits() != Commits::DirectOnly && self.site.files().is_some() {
-            let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
-            if standing.count == 0 {
-                standing.candidate = Some(Candidate::start(Means {
-                    site: self.site.clone(),
-                    desk: self.committer.desk().clone(),
-                    router: router.clone(),
-                    inbox: self.committer.inbox().clone(),
-                    hook: self.storage_hook.clone(),
-                    on_news: self.on_news(),
-                })?);
-            }
-            standing.count += 1;
+        let stands = router.commits() != Commits::DirectOnly && self.site.files().is_some();
+        if stands {
+            self.standing.begin(|| Means {
+                site: self.site.clone(),
+                desk: self.committer.desk().clone(),
+                router: router.clone(),
+                inbox: self.committer.inbox().clone(),
+                hook: self.storage_hook.clone(),
+                on_news: self.on_news(),
+            })?;
         }
-        Ok(Serving { inner: self.clone(), maintenance: None })
+        Ok(Serving { inner: self.clone(), stands, maintenance: None })
     }
 
     /// What the candidate tells: maintenance is where the stone is.
@@ -240,13 +241,23 @@ impl Inner {
         })
     }
 
-    fn sit_down(&self) {
-        let candidate = {
-            let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
-            standing.count = standing.count.saturating_sub(1);
-            if standing.count == 0 { standing.candidate.take() } else { None }
-        };
-        drop(candidate);
+    /// Leaves as the stone, if this process is one, and lets go of all that others could wait for, while `pause` runs;
+    /// then stands again.
+    pub(crate) fn hand_over(&self, pause: impl FnOnce()) {
+        let mut pause = Some(pause);
+        let mut pause_once = || pause.take().map_or((), |pause| pause());
+        if self.check_open().is_err() {
+            return pause_once();
+        }
+        self.standing.pause();
+        self.give_up_snapshots();
+        // Nobody of this process has the writer's lock, nor redb's own, for as long as these are held.
+        let turn = self.committer.desk().take_turn_within(HAND_OVER_PATIENCE);
+        self.site.engine.hold_still(&mut pause_once);
+        drop(turn);
+        if let Err(error) = self.standing.resume() {
+            self.site.note_trouble(&error);
+        }
     }
 
     /// Whether this process is to keep the store in order, and no other does.
@@ -292,6 +303,16 @@ impl Inner {
     ) -> Result<T> {
         self.check_open()?;
         self.writer()?.section(&self.site, purpose, self.patience, work)
+    }
+
+    /// The same for what may take its time: only until it begins is there a limit.
+    pub(crate) fn long_section<T: Send + 'static>(
+        &self,
+        purpose: &'static str,
+        work: impl FnOnce(&Site) -> T + Send + 'static,
+    ) -> Result<T> {
+        self.check_open()?;
+        self.writer()?.long_section(&self.site, purpose, self.patience, work)
     }
 
     fn writer(&self) -> Result<&Committer> {
@@ -355,6 +376,13 @@ impl Inner {
         self.pins.get_or_init(|| Pins::watch(&self.site)).add(pin);
     }
 
+    /// Has this process's snapshots give their pages up before their time.
+    pub(crate) fn give_up_snapshots(&self) {
+        if let Some(pins) = self.pins.get() {
+            pins.give_up();
+        }
+    }
+
     /// Ends this process's presence and closes the engine, under the writer's lock.
     pub(crate) fn close(&self, patience: Duration) -> Result<()> {
         self.closing.store(true, Ordering::Release);
@@ -363,8 +391,7 @@ impl Inner {
             return Ok(());
         }
         // W6: a stone leaves before its file is closed.
-        let candidate = self.standing.lock().unwrap_or_else(PoisonError::into_inner).candidate.take();
-        drop(candidate);
+        self.standing.pause();
         let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
         let committer = &self.committer;
         // Whoever has only read leaves without asking for the writer's lock, and a stone removes its session.
@@ -432,14 +459,10 @@ impl Inner {
 /// This process stands for stone, and commits for others while it is one, until this is dropped.
 pub struct Serving {
     inner: Arc<Inner>,
+    /// Whether it is counted among those who want this process to stand.
+    stands: bool,
     /// The thread that keeps the store in order, where no worker of this process does.
     pub(crate) maintenance: Option<Alarm>,
-}
-
-#[derive(Default)]
-struct Standing {
-    count: usize,
-    candidate: Option<Candidate>,
 }
 
 impl std::fmt::Debug for Serving {
@@ -450,7 +473,9 @@ impl std::fmt::Debug for Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.inner.sit_down();
+        if self.stands {
+            self.inner.standing.end();
+        }
     }
 }
 

@@ -8,9 +8,13 @@ pub(crate) mod alarm;
 pub(crate) mod apply;
 pub(crate) mod change;
 pub(crate) mod committer;
+pub(crate) mod compact;
 pub(crate) mod conflict;
 pub(crate) mod desk;
+#[cfg(feature = "cli")]
+pub(crate) mod glance;
 pub(crate) mod group;
+pub(crate) mod growth;
 pub(crate) mod inner;
 pub(crate) mod keys;
 pub(crate) mod object;
@@ -23,6 +27,7 @@ pub(crate) mod session;
 pub(crate) mod settings;
 pub(crate) mod site;
 pub(crate) mod snapshot;
+pub(crate) mod standing;
 pub(crate) mod ticket;
 pub(crate) mod transaction;
 pub(crate) mod verdict;
@@ -117,6 +122,22 @@ impl Store {
         let mut serving = self.inner.stand()?;
         serving.maintenance = Some(maintenance);
         Ok(serving)
+    }
+
+    /// Lets others go on while this process is about to stop for a while, as by Ctrl-Z: it leaves as the stone, if it
+    /// is one, gives its snapshots' pages up, and holds no lock of the store while `pause` runs. Then it stands again.
+    ///
+    /// For a program's own handler of `SIGTSTP`; the library installs none. The command line's `work` and `serve` do
+    /// this by themselves.
+    ///
+    /// ```
+    /// # let store = casque::Store::in_memory()?;
+    /// // On a thread that waits for the signal, as with the crate `signal-hook`:
+    /// store.hand_over(|| { /* raise SIGSTOP; this goes on after SIGCONT */ });
+    /// # Ok::<(), casque::Error>(())
+    /// ```
+    pub fn hand_over(&self, pause: impl FnOnce()) {
+        self.inner.hand_over(pause);
     }
 
     #[doc(hidden)]

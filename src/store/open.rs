@@ -22,6 +22,7 @@ use crate::{
     store::{
         Store,
         committer::{Committer, Step, StepHook},
+        growth::Limits,
         inner::Inner,
         keys,
         object::{DATA_FORMAT, FormatRecord, LogRecord, StoreRecord},
@@ -54,6 +55,7 @@ pub struct StoreOptions {
     redb: RedbOptions,
     step_hook: Option<StepHook>,
     commits: Commits,
+    growth: Limits,
 }
 
 impl Default for StoreOptions {
@@ -66,6 +68,7 @@ impl Default for StoreOptions {
             redb: RedbOptions::default(),
             step_hook: None,
             commits: Commits::default(),
+            growth: Limits::default(),
         }
     }
 }
@@ -136,6 +139,15 @@ impl StoreOptions {
     #[must_use]
     pub fn step_hook(mut self, hook: impl Fn(Step) + Send + Sync + 'static) -> Self {
         self.step_hook = Some(Arc::new(hook));
+        self
+    }
+
+    /// How much the file may grow while a process that is stopped pins its pages, for how long one may, and how long
+    /// each commit waits beyond that.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn growth_limits(mut self, bytes: u64, age: Duration, pause: Duration) -> Self {
+        self.growth = Limits { bytes, age, pause };
         self
     }
 
@@ -221,6 +233,7 @@ impl StoreOptions {
             Redb::open(path, self.redb.clone())?
         };
         files.note_identity();
+        files.limit_growth(self.growth);
         let inner = Arc::new(self.finish(Arc::new(Site::on_disk(Box::new(engine), files)))?);
         Ok(remember(path, inner))
     }

@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 use crate::{
@@ -11,6 +12,7 @@ use crate::{
     error::{Error, Result},
     local::{self, Folder, Wakes, WriterLock},
     queue::HeldJob,
+    store::growth::{Growth, Limits},
 };
 
 pub(crate) struct Site {
@@ -35,6 +37,7 @@ pub(crate) struct Files {
     lock: Option<WriterLock>,
     /// None where there is no such file, or it may not be read.
     wakes: Option<Wakes>,
+    growth: Growth,
 }
 
 /// What names a file: device and inode where there are such, else its resolved path.
@@ -65,19 +68,23 @@ impl Files {
         let folder = Folder::create(store)?;
         let lock = Some(WriterLock::open(&folder, label.to_owned())?);
         let wakes = Some(Wakes::open(&folder)?);
-        Ok(Self { store: store.to_owned(), folder, opened: None, lock, wakes })
+        Ok(Self { store: store.to_owned(), folder, opened: None, lock, wakes, growth: Growth::default() })
     }
 
     /// The files beside a store that is only read: nothing is made or locked.
     pub(crate) fn to_read(store: &Path) -> Result<Option<Self>> {
         let Some(folder) = Folder::existing(store)? else { return Ok(None) };
         let wakes = Wakes::existing(&folder)?;
-        Ok(Some(Self { store: store.to_owned(), folder, opened: None, lock: None, wakes }))
+        Ok(Some(Self { store: store.to_owned(), folder, opened: None, lock: None, wakes, growth: Growth::default() }))
     }
 
     /// Remembers which file the store is, now that it is there.
     pub(crate) fn note_identity(&mut self) {
         self.opened = identity(&self.store);
+    }
+
+    pub(crate) fn limit_growth(&mut self, limits: Limits) {
+        self.growth = Growth::new(limits);
     }
 
     fn is_store_in_place(&self) -> bool {
@@ -136,6 +143,10 @@ impl Site {
         }
     }
 
+    pub(crate) fn is_turn_taken(&self, name: &str) -> bool {
+        self.files().is_some_and(|files| local::is_turn_taken(&files.folder, name))
+    }
+
     /// P5: whether a child process still works on a held job.
     pub(crate) fn is_child_busy(&self, held: &HeldJob) -> bool {
         self.files().is_some_and(|files| local::children::is_busy(&files.folder, held.job, held.token))
@@ -152,6 +163,18 @@ impl Site {
                 format!("the store {} was removed or replaced while it was open; open it again", files.store.display()),
             )),
             _ => Ok(()),
+        }
+    }
+
+    /// R4: how long each commit is to wait, because a process that does not run any more lets the file grow.
+    pub(crate) fn commit_pause(&self) -> Option<Duration> {
+        self.files().and_then(|files| files.growth.pause(&files.store, |error| self.note_trouble(error)))
+    }
+
+    /// R4: waits for that long. Under the writer's lock, before a write.
+    pub(crate) fn slow_down(&self) {
+        if let Some(files) = self.files() {
+            files.growth.slow_down(&files.store, |error| self.note_trouble(error));
         }
     }
 

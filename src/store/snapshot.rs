@@ -45,9 +45,14 @@ impl Pin {
     /// Gives the pages up if the time for that has come; whether it still pins them.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
         if now.duration_since(self.opened) >= PIN_MAX {
-            self.rows = None;
+            self.give_up();
         }
         self.rows.is_some()
+    }
+
+    /// Gives the pages up: what is read from now on are newer rows.
+    pub(crate) fn give_up(&mut self) {
+        self.rows = None;
     }
 }
 

@@ -148,7 +148,7 @@ impl Ran {
 pub struct Running(Option<Child>);
 
 impl Running {
-    fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.0.as_ref().unwrap().id()
     }
 

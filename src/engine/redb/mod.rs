@@ -5,14 +5,17 @@
 //! here, and neither are the rows' meaning and the log.
 
 mod backend;
+mod compact;
 mod create;
 mod open;
+mod pinned;
 mod place;
 mod rows;
 
 use std::{
     path::Path,
     sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    time::Duration,
 };
 
 use redb::{
@@ -21,8 +24,11 @@ use redb::{
 };
 
 pub use self::backend::{StorageHook, StorageOperation};
-pub(crate) use self::open::RedbOptions;
 use self::{open::OpenError, place::Place, rows::RedbRows};
+pub(crate) use self::{
+    open::RedbOptions,
+    pinned::{pinned_by, pinned_transactions},
+};
 use super::{Basis, Engine, RowSet, Rows, SnapshotError, basis_changed};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -284,6 +290,13 @@ impl Engine for Redb {
         self.open_writer()
     }
 
+    fn hold_still(&self, pause: &mut dyn FnMut()) {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Reads begin with it held, and redb's lock on the header is held only while they do.
+        let _slot = self.slot_mut();
+        pause();
+    }
+
     fn close_if_only_read(&self) -> Result<bool> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(self.slot().handle, Handle::Writer(_)) {
@@ -295,6 +308,16 @@ impl Engine for Redb {
     fn close(&self) -> Result<()> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         self.close_handle()
+    }
+
+    fn compact(&self, patience: Duration) -> Result<bool> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(self.slot().handle, Handle::Closed) {
+            return Err(Error::closed());
+        }
+        // A handle of its own, as for a check. Those that are open stay so: redb sees to it that they forget the pages
+        // that were moved.
+        compact::compact(&self.options, &self.place, patience)
     }
 
     fn check(&self) -> Result<Vec<String>> {

@@ -81,6 +81,7 @@ pub(super) struct Connections {
     chunk: Vec<u8>,
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Connection {
     stream: UnixStream,
     client: Option<ClientId>,
@@ -90,6 +91,8 @@ struct Connection {
     sent: usize,
     is_unread: bool,
     is_unsent: bool,
+    /// The other end says no more: what it said last is followed by an end that no further event tells of.
+    is_ended: bool,
     /// When it last said something.
     life: Instant,
     has_returned: bool,
@@ -140,6 +143,7 @@ impl Connections {
                             connection.is_unsent = true;
                             self.unsent.push(number);
                         }
+                        connection.is_ended |= event.is_read_closed() || event.is_error();
                         if !connection.is_unread {
                             connection.is_unread = true;
                             self.unread.push_back(number);
@@ -173,6 +177,7 @@ impl Connections {
                 sent: 0,
                 is_unread: true,
                 is_unsent: false,
+                is_ended: false,
                 life: monotonic(),
                 has_returned: false,
             };
@@ -218,7 +223,7 @@ impl Connections {
                     read += count;
                     connection.input.extend_from_slice(&self.chunk[..count]);
                     // A short read has emptied the socket: what comes later is an event of its own.
-                    if count < self.chunk.len() {
+                    if count < self.chunk.len() && !connection.is_ended {
                         break;
                     }
                 }
@@ -408,17 +413,17 @@ impl Connections {
         true
     }
 
-    /// Waits until a client that has borrowed the lock gives it back, or is gone, at most so long; what others say
-    /// meanwhile waits.
+    /// Waits until a client that has borrowed the lock gives it back, or is gone, or has shown no life for so long;
+    /// what others say meanwhile waits.
     pub(super) fn wait_for_return(&mut self, borrower: usize, patience: Duration) -> Result<()> {
-        let deadline = deadline_after(patience);
+        let lent = monotonic();
         loop {
             self.read(borrower);
             let Some(connection) = self.open.get_mut(&borrower) else { return Ok(()) };
             if std::mem::take(&mut connection.has_returned) {
                 return Ok(());
             }
-            let now = monotonic();
+            let (now, deadline) = (monotonic(), connection.life.max(lent) + patience);
             if now >= deadline {
                 self.end(borrower);
                 return Ok(());
@@ -447,4 +452,43 @@ fn greet(connection: &mut Connection, hello: &Hello, store: [u8; 16]) -> bool {
         Welcome::No { protocol: PROTOCOL, store }
     };
     put_frame(&mut connection.output, &welcome).is_ok() && is_welcome
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write as _, net::Shutdown, os::unix::net::UnixStream};
+
+    use super::*;
+    use crate::store::conflict::Version;
+
+    #[test]
+    fn client_that_speaks_and_goes_at_once_is_heard_and_seen_to_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let beside = folder.path().join("app.redb.d");
+        std::fs::create_dir(&beside).unwrap();
+        let path = beside.join("sock");
+        let (mut connections, _waker) = Connections::open(&path, [7; 16]).unwrap();
+        let mut stream = UnixStream::connect(&path).unwrap();
+        connections.poll(Duration::from_secs(10)).unwrap();
+        assert!(connections.next_request().is_none());
+
+        let client = ClientId { born: Version(1), random: 2 };
+        let mut said = Vec::new();
+        let hello = Hello {
+            protocol: PROTOCOL,
+            store: [7; 16],
+            client,
+            purpose: Purpose::Work,
+            pid: std::process::id(),
+            label: String::new(),
+        };
+        put_frame(&mut said, &hello).unwrap();
+        put_frame(&mut said, &Request::Leave).unwrap();
+        stream.write_all(&said).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        connections.poll(Duration::from_secs(10)).unwrap();
+        assert!(matches!(connections.next_request(), Some(Heard::Left { client: left }) if left == client));
+        assert!(matches!(connections.next_request(), Some(Heard::Gone { .. })));
+        assert!(connections.open.is_empty());
+    }
 }

@@ -1,0 +1,58 @@
+//! A look at a store's rows by who wants to know how things stand: nothing is recovered, and nothing waited for longer
+//! than that takes.
+
+use std::{collections::BTreeMap, ops::ControlFlow, path::Path, time::Duration};
+
+use crate::{
+    clock::{deadline_after, monotonic},
+    engine::redb::{Redb, RedbOptions},
+    engine::{Engine as _, SnapshotError},
+    error::Result,
+    queue::{held, id::SessionId},
+    store::{keys, object::StoreRecord, recovery::log_in_use, view::get_record},
+};
+
+/// What there was to see.
+pub(crate) struct Glance {
+    pub(crate) version: u64,
+    /// The log that the store names.
+    pub(crate) log: Option<[u8; 16]>,
+    /// How many bytes keys and values take.
+    pub(crate) row_bytes: u64,
+    /// Whether that is all of them: the time may have been too short.
+    pub(crate) is_all: bool,
+    /// How many jobs each session holds.
+    pub(crate) held: BTreeMap<SessionId, u64>,
+}
+
+/// Looks; nothing where the last writer died, so that the file has to be recovered first. Rows are counted for about so
+/// long, and a process that is stopped in the midst of the file waited for no longer.
+pub(crate) fn glance(path: &Path, patience: Duration) -> Result<Option<Glance>> {
+    let engine = Redb::open(path, RedbOptions { patience, ..RedbOptions::default() })?;
+    let rows = match engine.snapshot() {
+        Ok(rows) => rows,
+        Err(SnapshotError::NeedsRecovery) => return Ok(None),
+        Err(SnapshotError::Failed(error)) => return Err(error),
+    };
+    let store: StoreRecord = get_record(rows.as_ref(), keys::STORE)?.unwrap_or_default();
+    let mut glance = Glance {
+        version: store.version.0,
+        log: log_in_use(rows.as_ref())?,
+        row_bytes: 0,
+        is_all: true,
+        held: BTreeMap::new(),
+    };
+    for job in held(rows.as_ref())? {
+        *glance.held.entry(job.session).or_default() += 1;
+    }
+    let deadline = deadline_after(patience);
+    // Every key begins with its family's byte, and none is this one.
+    rows.visit(&[], &[u8::MAX], &mut |key, value| {
+        glance.row_bytes += (key.len() + value.len()) as u64;
+        glance.is_all = monotonic() < deadline;
+        Ok(if glance.is_all { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    })?;
+    drop(rows);
+    engine.close()?;
+    Ok(Some(glance))
+}
