@@ -11,6 +11,7 @@
 
 pub(crate) mod candidate;
 pub(crate) mod client;
+mod entry;
 pub(crate) mod log;
 mod parked;
 #[cfg(feature = "cli")]

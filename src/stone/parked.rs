@@ -9,7 +9,7 @@ use std::{
 use crate::{
     engine::RowSet,
     queue::claim::Claim,
-    stone::server::Entry,
+    stone::entry::Entry,
     store::{
         change::{Applied, Change, Intent, Outcome},
         keys,

@@ -2,6 +2,7 @@
 //! group, makes that durable with one sync, and answers. Windows go into the store's file on another thread meanwhile.
 
 mod connections;
+mod durability;
 mod flusher;
 
 #[cfg(test)]
@@ -32,6 +33,7 @@ use crate::{
     stone::{
         Commits,
         candidate::News,
+        entry::{Closer, Entry, Origin},
         log::{Half, Log},
         parked::{Lot, Served, is_to_wait, queues_with_jobs},
         seat::{Errand, Seat, Serving},
@@ -40,19 +42,17 @@ use crate::{
         wire::Refusal,
     },
     store::{
-        change::{Applied, Change, ClientId},
+        change::{Applied, ClientId},
         committer::{GROUP_CHANGES_MAX, Inbox, Section, Step, Work},
         conflict::Version,
-        desk::{Desk, write_and_know},
+        desk::Desk,
         group::{Decided, Proposal, decide, fail_unwritten},
         keys,
-        object::{FormatRecord, LogRecord, StoreRecord},
-        paths::Path,
-        promise::Promise,
+        object::{FormatRecord, StoreRecord},
         recovery::recover_log,
         session::remove_if_idle,
         site::Site,
-        ticket::{Pending, Replier},
+        ticket::Pending,
         verdict::{Asked, CLIENTS_MAX, HorizonRecord},
         view::{Layer, for_each, get_record},
     },
@@ -72,29 +72,6 @@ const LOAN_MAX: Duration = Duration::from_secs(10);
 const SLOW_POLL: Duration = Duration::from_millis(10);
 /// How long the thread sleeps when nothing is to be expected.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-
-/// Where an answer goes.
-pub(super) enum Origin {
-    /// To a thread of this process.
-    Own(Replier),
-    /// To a client: its connection, and the change's number there.
-    Client { connection: usize, number: u64 },
-}
-
-/// A change that is to be decided.
-pub(super) struct Entry {
-    pub(super) origin: Origin,
-    pub(super) change: Change,
-    pub(super) asked: Option<Asked>,
-    pub(super) wait_until: Option<Instant>,
-}
-
-/// Who waits for a window to be closed.
-pub(super) enum Closer {
-    Own(Promise<Result<()>>),
-    Client { connection: usize, ask: u64 },
-    Borrower { connection: usize, ask: u64 },
-}
 
 /// What a stone needs of its process.
 pub(crate) struct Ground<'a> {
@@ -196,20 +173,6 @@ impl<'a> Stone<'a> {
         }
         ground.seat.take(Serving { errands: sender, waker, is_asleep });
         Ok(stone)
-    }
-
-    /// L1: a fresh log, and only when it is on the disk the word in the store that it is in use.
-    fn begin_log(&mut self) -> Result<()> {
-        let site = self.ground.site;
-        let Some(files) = site.files() else { return Ok(()) };
-        let mut log = Log::create(&files.folder.log(), self.format.store, self.ground.hook.clone())?;
-        let version = self.window.store.version;
-        let in_use = codec::encode(&LogRecord::InUse { log: log.id().0 })?;
-        let rows = RowSet::from([(keys::LOG.to_vec(), Some(in_use))]);
-        write_and_know(site, &self.window.basis, &rows, (version, version))?;
-        log.begin(self.half, version);
-        self.log = Some(log);
-        self.window.thaw(site)
     }
 
     fn run(&mut self) -> Result<()> {
@@ -530,172 +493,6 @@ impl<'a> Stone<'a> {
         }
     }
 
-    /// Makes a group's rows durable, by the log or in the store's file.
-    fn make_durable(&mut self, rows: RowSet, before: StoreRecord, after: StoreRecord) -> Result<()> {
-        let own = after.version.0 - before.version.0;
-        let Some(log) = &mut self.log else {
-            self.write_through(&rows, before, after)?;
-            self.ground.desk.paths.add(Path::OwnStone, own);
-            return Ok(());
-        };
-        if !log.fits(Log::record_bytes(&rows)) {
-            self.turn_over()?;
-        }
-        let Some(log) = self.log.as_mut().filter(|log| log.fits(Log::record_bytes(&rows))) else {
-            // Larger than half of the log: the store's file takes it.
-            self.window.absorb(rows, after, monotonic());
-            return self.close_now();
-        };
-        let appended = log.append(before.version, after.version, &rows);
-        self.ground.desk.step(Step::Appended);
-        let logged = appended.and_then(|()| log.sync());
-        self.window.absorb(rows, after, monotonic());
-        self.ground.desk.paths.add(Path::OwnStone, own);
-        match logged {
-            Ok(()) => Ok(()),
-            Err(error) => self.abandon_log(&error),
-        }
-    }
-
-    /// L4: a log that failed is never appended to again. What is in the window goes into the store's file before any
-    /// further answer, and then there is a new log, or none.
-    fn abandon_log(&mut self, error: &Error) -> Result<()> {
-        self.ground.site.note_trouble(error);
-        self.log = None;
-        self.close_now()?;
-        // The store names no log before the file of the old one is written over: until then that one is recovered.
-        self.say_no_log()?;
-        if let Err(error) = self.begin_log() {
-            self.ground.site.note_trouble(&error);
-            self.log = None;
-        }
-        Ok(())
-    }
-
-    fn say_no_log(&mut self) -> Result<()> {
-        let version = self.window.store.version;
-        let none = codec::encode(&LogRecord::None)?;
-        let rows = RowSet::from([(keys::LOG.to_vec(), Some(none))]);
-        write_and_know(self.ground.site, &self.window.basis, &rows, (version, version))?;
-        self.window.thaw(self.ground.site)
-    }
-
-    /// Without a log: the group goes into the store's file at once.
-    fn write_through(&mut self, rows: &RowSet, before: StoreRecord, after: StoreRecord) -> Result<()> {
-        let site = self.ground.site;
-        site.slow_down();
-        write_and_know(site, &self.window.basis, rows, (before.version, after.version))?;
-        site.bump_wakes();
-        (self.ground.on_news)(News::WindowClosed);
-        self.window.follow(site, after)
-    }
-
-    /// Ends the window, unless the one before is still on its way: then this one goes on until it is.
-    fn end_window_if_free(&mut self) -> Result<()> {
-        if self.window.is_flushing() || !self.window.has_rows() {
-            return Ok(());
-        }
-        self.ended = monotonic();
-        let frozen = self.window.freeze();
-        if let Some(log) = &mut self.log {
-            // L3: the other half held the window before, and that is in the store's file.
-            self.half = self.half.other();
-            log.begin(self.half, frozen.after.version);
-        }
-        self.flusher.flush(frozen, false);
-        Ok(())
-    }
-
-    /// R4: the same, but not too soon after the one before where a process that is stopped lets the file grow.
-    fn end_window_in_time(&mut self) -> Result<()> {
-        let now = monotonic();
-        if self.may_end_at(now) > now {
-            return Ok(());
-        }
-        self.end_window_if_free()
-    }
-
-    /// When a window that is to end then may.
-    fn may_end_at(&self, then: Instant) -> Instant {
-        self.ground.site.commit_pause().map_or(then, |pause| then.max(self.ended + pause))
-    }
-
-    /// Whether the window can take no more, and may not end yet.
-    fn is_full_too_early(&self) -> bool {
-        let now = monotonic();
-        self.window.bytes() >= WINDOW_BYTES_MAX && !self.window.is_flushing() && self.may_end_at(now) > now
-    }
-
-    /// Ends the window though the one before may be on its way, which is waited for.
-    fn turn_over(&mut self) -> Result<()> {
-        self.wait_for_flush()?;
-        self.end_window_if_free()
-    }
-
-    fn wait_for_flush(&mut self) -> Result<()> {
-        while self.window.is_flushing() {
-            let flushed = self.flusher.wait();
-            self.flushed(flushed)?;
-            if let Some((error, _)) = &self.trouble {
-                return Err(error.for_each_caller());
-            }
-        }
-        Ok(())
-    }
-
-    /// Brings all there is into the store's file.
-    fn close_now(&mut self) -> Result<()> {
-        if let Some((error, _)) = &self.trouble {
-            return Err(error.for_each_caller());
-        }
-        self.wait_for_flush()?;
-        self.end_window_if_free()?;
-        self.wait_for_flush()
-    }
-
-    /// After somebody else may have written.
-    fn reopen(&mut self) -> Result<()> {
-        self.window = Window::open(self.ground.site)?;
-        if let Some(log) = &mut self.log {
-            self.half = self.half.other();
-            log.begin(self.half, self.window.store.version);
-        }
-        Ok(())
-    }
-
-    fn flushed(&mut self, flushed: Result<()>) -> Result<()> {
-        match flushed {
-            Ok(()) => {
-                self.trouble = None;
-                self.window.thaw(self.ground.site)?;
-                self.ground.site.bump_wakes();
-                (self.ground.on_news)(News::WindowClosed);
-                let version = self.window.version_in_file();
-                let (done, waiting): (Vec<_>, Vec<_>) =
-                    std::mem::take(&mut self.closers).into_iter().partition(|(needed, _)| needed.version <= version);
-                self.closers = waiting;
-                for (_, closer) in done {
-                    self.closed(closer)?;
-                }
-                if !self.closers.is_empty() {
-                    self.end_window_in_time()?;
-                }
-            }
-            Err(error) => {
-                // L5: what was answered stands in the log; nothing new is taken until it is in the store's file.
-                let error = Error::unavailable(format!(
-                    "the store's file can't be written, and what was answered waits for it in the log: {}",
-                    error.full_message()
-                ));
-                for (_, closer) in std::mem::take(&mut self.closers) {
-                    self.tell_closer(closer, Err(error.for_each_caller()));
-                }
-                self.trouble = Some((error, monotonic() + RETRY_EVERY));
-            }
-        }
-        Ok(())
-    }
-
     fn closed(&mut self, closer: Closer) -> Result<()> {
         let Closer::Borrower { connection, ask } = closer else {
             self.tell_closer(closer, Ok(()));
@@ -767,12 +564,6 @@ enum Request {
     CallOff { from: Option<usize>, number: u64 },
     Forget(ClientId),
     Gone(usize),
-}
-
-impl Origin {
-    fn is_of(&self, other: usize) -> bool {
-        matches!(self, Self::Client { connection, .. } if *connection == other)
-    }
 }
 
 fn is_unavailable(verdict: &Result<Applied>) -> bool {

@@ -9,7 +9,7 @@ use crate::{
         id::SessionId,
         select::{Tasks, Wanted},
     },
-    stone::server::Origin,
+    stone::entry::Origin,
     store::{
         change::{ChangeId, ClientId},
         conflict::{Version, Writer},

@@ -18,8 +18,8 @@ use crate::{
     error::{Error, Result},
     queue::id::SessionId,
     stone::{
+        entry::{Entry, Origin},
         parked::LIFE_MAX,
-        server::{Entry, Origin},
         socket,
         wire::{FRAME_BYTES_MAX, Hello, PROTOCOL, Purpose, Refusal, Reply, Request, Welcome, put_frame, take_frame},
     },
