@@ -83,10 +83,8 @@ impl Fate {
             return;
         }
         match step {
-            Step::Locked => {
-                if !self.has_begun.swap(true, Ordering::SeqCst) && self.point.starts_with("begin-") {
-                    say("missed");
-                }
+            Step::Locked if !self.has_begun.swap(true, Ordering::SeqCst) && self.point.starts_with("begin-") => {
+                say("missed");
             }
             Step::Flushing => self.operations[1].store(0, Ordering::SeqCst),
             Step::Flushed if !self.is_leaving.load(Ordering::SeqCst) => {
