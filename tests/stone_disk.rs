@@ -98,9 +98,9 @@ fn filler() {
 fn what_was_answered_on_a_full_disk_is_there_though_the_stone_is_killed() {
     let scene = Scene::by(Committer::Worker);
     let Some(_disk) = Disk::mount(&scene.path("disk"), SIZE) else { return };
-    let mut stone: Actor = scene.actor("filler", &[]);
-    stone.expect("full");
-    stone.kill();
+    let mut victim: Actor = scene.actor("filler", &[]);
+    victim.expect("full");
+    victim.kill();
     let open = || scene.options().open(scene.path("disk/app.redb"));
     // Whoever is first brings in what the log holds, and can't.
     is_of_full_disk(&open().and_then(|store| enqueue(&store)).unwrap_err());

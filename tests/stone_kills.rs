@@ -37,7 +37,7 @@ const OF_LOG: [&str; 2] = ["log-write", "log-sync"];
 /// n-th of each is a point.
 const STRETCHES: [&str; 3] = ["begin", "flush", "leave"];
 /// How far that goes: a stretch has some more operations or fewer, as there is more or less to write.
-const OPERATIONS_MAX: [usize; 3] = [30, 12, 26];
+const OPERATIONS_MAX: [usize; 3] = [22, 12, 14];
 
 #[test]
 fn actor() {
@@ -83,10 +83,8 @@ impl Fate {
             return;
         }
         match step {
-            Step::Locked => {
-                if !self.has_begun.swap(true, Ordering::SeqCst) && self.point.starts_with("begin-") {
-                    say("missed");
-                }
+            Step::Locked if !self.has_begun.swap(true, Ordering::SeqCst) && self.point.starts_with("begin-") => {
+                say("missed");
             }
             Step::Flushing => self.operations[1].store(0, Ordering::SeqCst),
             Step::Flushed if !self.is_leaving.load(Ordering::SeqCst) => {

@@ -68,10 +68,10 @@ fn names(message: &str, stopped: &Actor) {
 #[test]
 fn callers_of_a_stopped_stone_learn_who_it_is_and_what_may_still_come() {
     let scene = Scene::by(Committer::Worker);
-    let mut stone = scene.actor("stone", &[]);
-    stone.expect("serves");
+    let mut server = scene.actor("stone", &[]);
+    server.expect("serves");
     let store = impatient(scene.options()).open(scene.store_path()).unwrap();
-    assert_eq!(store.stone(), Some(stone.pid()));
+    assert_eq!(store.stone(), Some(server.pid()));
     let queue = store.queue("default");
 
     let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -86,13 +86,13 @@ fn callers_of_a_stopped_stone_learn_who_it_is_and_what_may_still_come() {
         };
         let callers: Vec<_> = (0..CALLERS).map(|_| scope.spawn(call)).collect();
         until("some load", || (next.load(Ordering::SeqCst) > 200).then_some(()));
-        stone.stop();
+        server.stop();
         let mut late = scene.actor("late", &[]);
         let told = late.expect("late");
         assert!(told.starts_with("Unavailable ") && told.ends_with("nothing was written"), "{told}");
-        names(&told, &stone);
+        names(&told, &server);
         thread::sleep(STOP); // waits: for as long as the stone is to be stopped
-        stone.go_on();
+        server.go_on();
         until("a change after that", || enqueue_pair(&queue, next.fetch_add(1, Ordering::SeqCst)).ok());
         is_over.store(true, Ordering::SeqCst);
         late.tell("leave");
@@ -112,7 +112,7 @@ fn callers_of_a_stopped_stone_learn_who_it_is_and_what_may_still_come() {
             Err(error) => {
                 let message = error.full_message();
                 *kinds.entry(format!("{:?}", error.kind())).or_insert(0) += 1;
-                names(&message, &stone);
+                names(&message, &server);
                 match error.kind() {
                     ErrorKind::Unknown => assert!(message.contains("may or may not be committed"), "{message}"),
                     ErrorKind::Unavailable => assert!(!is_there, "change {number}: {message}"),
@@ -125,8 +125,8 @@ fn callers_of_a_stopped_stone_learn_who_it_is_and_what_may_still_come() {
     println!("{} changes, of those {kinds:?}", outcomes.len());
     assert!(kinds["Unknown"] >= CALLERS, "each caller had sent one");
     assert_sound(&store);
-    stone.tell("leave");
-    stone.finish();
+    server.tell("leave");
+    server.finish();
 }
 
 /// A stone that stops itself at the n-th passage of a step.
@@ -151,10 +151,10 @@ fn freezer() {
 fn stone_that_is_stopped_anywhere_and_killed_is_followed_by_another_that_has_all() {
     for at in ["Locked", "Applied", "Appended", "Written", "Flushing", "Flushed"] {
         let scene = Scene::by(Committer::Worker);
-        let mut stone = scene.actor("freezer", &[("at", at)]);
-        stone.expect("serves");
+        let mut server = scene.actor("freezer", &[("at", at)]);
+        server.expect("serves");
         let store = scene.options().timeout(DEADLINE).open(scene.store_path()).unwrap();
-        assert_eq!(store.stone(), Some(stone.pid()));
+        assert_eq!(store.stone(), Some(server.pid()));
         let queue = store.queue("default");
         let is_over = AtomicBool::new(false);
         let answered = thread::scope(|scope| {
@@ -166,10 +166,10 @@ fn stone_that_is_stopped_anywhere_and_killed_is_followed_by_another_that_has_all
                 }
                 number
             });
-            stone.expect("freezes");
-            stone.await_stopped();
+            server.expect("freezes");
+            server.await_stopped();
             let mut next = scene.actor("stone", &[]);
-            stone.kill();
+            server.kill();
             next.expect("serves");
             until("the next stone to answer", || (store.stone() == Some(next.pid())).then_some(()));
             is_over.store(true, Ordering::SeqCst);

@@ -19,7 +19,7 @@ use casque::Store;
 use load::{ROLES, drain, judge_jobs, judge_sum, stop_all};
 use processes::{Actor, Committer, Scene, expect_all, play, until};
 
-const TAKEOVERS: usize = 50;
+const TAKEOVERS: usize = 200;
 const WORKERS: usize = 4;
 const CLIENTS: [&str; 4] = ["producer", "producer", "claimer", "adder"];
 
@@ -66,8 +66,8 @@ fn probe_runs(scene: &Scene, is_over: &AtomicBool) -> Duration {
 /// The process that is the stone, once there is one of these.
 fn stone_among(store: &Store, workers: &[Actor]) -> usize {
     until("a worker to be the stone", || {
-        let stone = store.stone()?;
-        workers.iter().position(|worker| worker.pid() == stone)
+        let pid = store.stone()?;
+        workers.iter().position(|worker| worker.pid() == pid)
     })
 }
 
@@ -86,18 +86,18 @@ fn killed_stones_are_followed_by_others_and_nobody_notices() {
     let (slowest_sync, longest_gap) = thread::scope(|scope| {
         let disk = scope.spawn(|| probe_disk(&scene, &is_over));
         let runs = scope.spawn(|| probe_runs(&scene, &is_over));
-        let mut stone = stone_among(&store, &workers);
+        let mut at = stone_among(&store, &workers);
         while till_stone.len() < takeovers {
             // It answers, so it is the stone, and its connection is this process's.
             store.add("sum", 1).unwrap();
             own_sum += 1;
-            workers[stone].kill();
+            workers[at].kill();
             let killed = Instant::now();
             store.add("sum", 1).unwrap();
             own_sum += 1;
             till_answer.push(killed.elapsed());
-            let dead = workers.remove(stone);
-            stone = stone_among(&store, &workers);
+            let dead = workers.remove(at);
+            at = stone_among(&store, &workers);
             till_stone.push(killed.elapsed());
             drop(dead);
             let mut fresh = scene.actor("worker", &[]);

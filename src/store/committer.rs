@@ -19,7 +19,6 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
 use crate::{
     clock::{deadline_after, monotonic, sleep},
-    engine::SnapshotError,
     error::{Error, ErrorKind, Result},
     local::WriterGuard,
     stone::{
@@ -468,10 +467,10 @@ impl Thread {
             Taken::GaveUp => Ok(()),
             Taken::Lock(_) | Taken::NoneNeeded => {
                 // Another may have recovered it while this one waited for the lock.
-                match site.engine.snapshot() {
-                    Ok(rows) if log_in_use(rows.as_ref())?.is_none() => return Ok(()),
-                    Err(SnapshotError::Failed(error)) => return Err(error),
-                    Ok(_) | Err(SnapshotError::NeedsRecovery) => {}
+                if let Ok(rows) = site.engine.snapshot()
+                    && log_in_use(rows.as_ref())?.is_none()
+                {
+                    return Ok(());
                 }
                 site.engine.recover()?;
                 recover_log(site).map(drop)

@@ -143,7 +143,7 @@ impl Inner {
         }
     }
 
-    fn recover(&self) -> Result<()> {
+    pub(crate) fn recover(&self) -> Result<()> {
         if self.is_read_only {
             return Err(Error::unavailable(
                 "the last writer died, and a store that is open for reading only can't recover it; open it for writing",

@@ -238,11 +238,11 @@ impl StoreOptions {
         Ok(remember(path, inner))
     }
 
-    /// The lock, unless there is a store by now: who has made it may be the stone already, and keep the lock. W8:
-    /// there is no committer yet that would wait for it where this could give up.
+    /// The lock, unless there is a store by now: who has made it may be the stone already, and keep the lock. W8: there
+    /// is no committer yet that would wait for it where this could give up.
     fn lock_to_create<'a>(&self, files: &'a Files) -> Result<Option<WriterGuard<'a>>> {
-        let exists = || files.store.try_exists().unwrap_or(false);
         const PURPOSE: &str = "create the store";
+        let exists = || files.store.try_exists().unwrap_or(false);
         let deadline = deadline_after(self.patience);
         loop {
             if let Some(guard) = files.lock()?.try_take(PURPOSE)? {

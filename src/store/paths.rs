@@ -25,7 +25,7 @@ pub(crate) struct Paths {
 pub struct CommitsByPath {
     /// By this process, under the writer's lock for one group.
     pub direct: u64,
-    /// By this process, as the stone; its own changes only.
+    /// By this process, as the stone, for itself and for its clients.
     pub own_stone: u64,
     /// By another process, the stone.
     pub stone: u64,

@@ -87,8 +87,8 @@ impl Replier {
         // A1: that it could not be written now says nothing of the time before.
         let answer = answer.map_err(|error| match error.kind() {
             ErrorKind::Unavailable if self.resent => {
-                let message = "the process that it was sent to is gone, and whether it was committed can't be found out \
-                               now; read the store to find out";
+                let message = "the process that it was sent to is gone, and nobody can tell now whether it was \
+                               committed; read the store to find out";
                 Error::new(ErrorKind::Unknown, message).because(error)
             }
             _ => error,

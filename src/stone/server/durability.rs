@@ -46,7 +46,9 @@ impl Stone<'_> {
         let Some(log) = self.log.as_mut().filter(|log| log.fits(Log::record_bytes(&rows))) else {
             // Larger than half of the log: the store's file takes it.
             self.window.absorb(rows, after, monotonic());
-            return self.close_now();
+            self.close_now()?;
+            self.ground.desk.paths.add(Path::OwnStone, own);
+            return Ok(());
         };
         let appended = log.append(before.version, after.version, &rows);
         self.ground.desk.step(Step::Appended);

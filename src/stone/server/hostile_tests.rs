@@ -15,7 +15,7 @@ use crate::{
     stone::wire::{FRAME_BYTES_MAX, Hello, PROTOCOL, Purpose, Request, Welcome, put_frame, take_frame},
     store::{
         Store, change::ClientId, conflict::Version, inner::Serving, keys, object::FormatRecord, open::StoreOptions,
-        view::get_record,
+        recovery::log_in_use, view::get_record,
     },
 };
 
@@ -26,7 +26,7 @@ const CROWD: usize = 4_000;
 /// A store whose stone is this process.
 struct Served {
     store: Store,
-    _serving: Serving,
+    serving: Serving,
     folder: tempfile::TempDir,
 }
 
@@ -38,7 +38,7 @@ impl Served {
         while store.stone().is_none() {
             std::thread::yield_now();
         }
-        Self { store, _serving: serving, folder }
+        Self { store, serving, folder }
     }
 
     fn socket(&self) -> PathBuf {
@@ -152,13 +152,25 @@ fn client_of_another_protocol_or_store_is_told_so_and_left() {
     served.is_well();
 }
 
+/// L6: the log that a live stone keeps is nobody's to recover, whatever a reader saw a moment before it came.
+#[test]
+fn recovery_beside_a_stone_leaves_its_log_in_use() {
+    let served = Served::new();
+    let log = || log_in_use(served.store.inner.rows().unwrap().as_ref()).unwrap();
+    let before = log();
+    assert!(before.is_some());
+    served.store.inner.recover().unwrap();
+    assert_eq!(log(), before);
+    served.is_well();
+}
+
 /// A stone of another version, which holds the writer's lock and refuses all.
 #[test]
 fn process_that_meets_a_stone_of_another_protocol_says_so() {
     let served = Served::new();
     let store = served.hello().store;
-    let Served { store: own, _serving, folder } = served;
-    drop(_serving);
+    let Served { store: own, serving, folder } = served;
+    drop(serving);
     own.add("n", 1).unwrap();
     let listener = std::os::unix::net::UnixListener::bind(folder.path().join("app.redb.d/sock")).unwrap();
     std::thread::spawn(move || {
@@ -219,7 +231,7 @@ fn bytes_at_random_and_requests_with_a_few_of_them_changed_harm_nobody() {
         let mut bytes: Vec<u8> = if chance.below(2) == 0 {
             (0..chance.below(3_000)).map(|_| chance.byte()).collect()
         } else {
-            (0..1 + chance.below(20)).flat_map(|_| frame(&requests[chance.below(requests.len())])).collect()
+            (0..=chance.below(20)).flat_map(|_| frame(&requests[chance.below(requests.len())])).collect()
         };
         for _ in 0..chance.below(4) {
             let at = chance.below(bytes.len().max(1));
