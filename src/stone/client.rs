@@ -48,6 +48,8 @@ const ALIVE_EVERY: Duration = Duration::from_millis(1_500);
 const READ_PATIENCE_MIN: Duration = Duration::from_millis(1);
 /// How long it may take until a stone lends its lock: it writes its window first.
 const LOAN_PATIENCE: Duration = Duration::from_secs(10);
+/// For how long a stone that was heard of is taken to be there.
+const TRUSTED_FOR: Duration = Duration::from_millis(100);
 /// How much is read at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -81,6 +83,8 @@ pub(crate) struct Connection {
     is_broken: AtomicBool,
     /// Held by the thread that reads for all.
     input: Mutex<Input>,
+    /// When the stone was last known to be there.
+    heard: Mutex<Instant>,
     next_ask: AtomicU64,
     /// The stone waits for its lock to be given back, as long as this process lives.
     has_loan: AtomicBool,
@@ -149,7 +153,7 @@ impl Client {
 
     /// The connection; a new one where there is none and a stone answers.
     pub(crate) fn connect(&self) -> Option<Arc<Connection>> {
-        if let Some(living) = self.living() {
+        if let Some(living) = self.living().filter(|living| living.is_well()) {
             return Some(living);
         }
         let Some(path) = self.socket().filter(|path| path.exists()) else {
@@ -261,6 +265,7 @@ impl Client {
             waiting: Mutex::default(),
             is_broken: AtomicBool::new(false),
             input: Mutex::new(input),
+            heard: Mutex::new(monotonic()),
             next_ask: AtomicU64::new(1),
             has_loan: AtomicBool::new(false),
             inbox: self.inbox.clone(),
@@ -375,6 +380,24 @@ impl Connection {
         }
     }
 
+    /// Whether the stone is there, as far as can be told without waiting for it. While nobody reads, only a write shows
+    /// that the other end is gone.
+    fn is_well(&self) -> bool {
+        let is_quiet = {
+            let mut heard = lock(&self.heard);
+            let now = monotonic();
+            let is_quiet = now.duration_since(*heard) >= TRUSTED_FOR;
+            if is_quiet {
+                *heard = now;
+            }
+            is_quiet
+        };
+        if is_quiet {
+            self.send(&Request::Alive);
+        }
+        !self.is_broken.load(Ordering::Acquire)
+    }
+
     /// Ends the connection, and gives back what waits.
     fn end(&self) {
         // Who reads or writes just now sees it end.
@@ -478,6 +501,7 @@ impl Courier for Connection {
         }
         drop(input);
         if is_well {
+            *lock(&self.heard) = monotonic();
             let waiting = lock(&self.waiting);
             waiting.changes.values().for_each(|pending| pending.replier.promise().poke());
             waiting.asks.values().for_each(Promise::poke);
