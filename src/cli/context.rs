@@ -2,6 +2,8 @@
 
 use std::{ffi::OsString, io::IsTerminal, path::Path};
 
+use clap::Args;
+
 use super::{
     Globals,
     exit::{Exit, Failure},
@@ -24,6 +26,22 @@ pub(super) struct Context {
     pub(super) tasks: Registry,
     /// Those, and the built-in one.
     known: Registry,
+}
+
+/// How new what is shown must be.
+#[derive(Debug, Args)]
+pub(super) struct View {
+    /// Show all that was answered before; else it may be some 20 ms old while a process commits for others
+    #[arg(long)]
+    fresh: bool,
+}
+
+impl View {
+    pub(super) fn apply(&self, store: &Store) {
+        if !self.fresh {
+            store.inner.be_monitor();
+        }
+    }
 }
 
 impl Context {

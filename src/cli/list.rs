@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::{
-    context::Context,
+    context::{Context, View},
     exit::Failure,
     jobs::{Begun, JobLine},
     output::Output,
@@ -41,6 +41,8 @@ pub(super) struct List {
     /// Only jobs behind this one
     #[arg(long, value_name = "ID")]
     after: Option<JobId>,
+    #[command(flatten)]
+    view: View,
 }
 
 impl List {
@@ -59,6 +61,7 @@ impl List {
         let (mut last, mut left, mut is_first) = (self.after, self.limit, true);
         let mut absent = Vec::new();
         let more = context.read(|store| {
+            self.view.apply(store);
             absent = context.absent_queues(store)?;
             loop {
                 let page = last.map_or(filter.clone(), |last| filter.clone().after(last));

@@ -3,7 +3,13 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::{context::Context, exit::Failure, output::Output, table::Table, units::about};
+use super::{
+    context::{Context, View},
+    exit::Failure,
+    output::Output,
+    table::Table,
+    units::about,
+};
 use crate::{
     clock::Timestamp,
     queue::{JobFilter, state::State},
@@ -17,7 +23,10 @@ is the first of the ready jobs in the order of their places, whatever their prio
 
 Example:
   casque queues")]
-pub(super) struct Queues {}
+pub(super) struct Queues {
+    #[command(flatten)]
+    view: View,
+}
 
 #[derive(Serialize)]
 struct Line {
@@ -29,9 +38,10 @@ struct Line {
 }
 
 impl Queues {
-    pub(super) fn run(context: &Context, out: &mut Output) -> Result<(), Failure> {
+    pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
         let only = context.queue_if_named()?;
         let lines = context.read(|store| {
+            self.view.apply(store);
             let mut lines = Vec::new();
             for stats in store.queues()? {
                 if only.is_some_and(|only| only != stats.queue) {

@@ -3,7 +3,13 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::{context::Context, exit::Failure, output::Output, table::Table, units::format_size};
+use super::{
+    context::{Context, View},
+    exit::Failure,
+    output::Output,
+    table::Table,
+    units::format_size,
+};
 use crate::queue::QueueStats;
 
 /// The queues in numbers, and the store's figures
@@ -14,7 +20,10 @@ hijacks, the claims that lost a job to another. Then one line of the store.
 
 Example:
   casque stats --json")]
-pub(super) struct Stats {}
+pub(super) struct Stats {
+    #[command(flatten)]
+    view: View,
+}
 
 /// A queue in JSON.
 #[derive(Serialize)]
@@ -57,14 +66,15 @@ struct StoreLine {
 }
 
 impl Stats {
-    pub(super) fn run(context: &Context, out: &mut Output) -> Result<(), Failure> {
+    pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
         let only = context.queue_if_named()?;
         let (queues, store, absent) = context.read(|store| {
+            self.view.apply(store);
             let mut queues = store.queues()?;
             queues.retain(|stats| only.is_none_or(|only| only == stats.queue));
             let path = store.path().unwrap_or(context.path());
             let line = StoreLine {
-                version: store.version()?.0,
+                version: store.inner.newest_seen()?.0,
                 path: path.display().to_string(),
                 file_bytes: std::fs::metadata(path).map(|found| found.len()).unwrap_or_default(),
                 sessions: store.sessions()?.iter().filter(|session| session.alive).count(),

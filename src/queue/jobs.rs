@@ -34,7 +34,7 @@ impl Store {
     /// # Errors
     /// What reading the store says.
     pub fn jobs(&self, filter: &JobFilter, limit: usize) -> Result<Vec<JobInfo>> {
-        list(self.inner.rows()?.as_ref(), filter, limit)
+        list(self.inner.look()?.as_ref(), filter, limit)
     }
 
     /// All queues in numbers.
@@ -42,7 +42,7 @@ impl Store {
     /// # Errors
     /// What reading the store says.
     pub fn queues(&self) -> Result<Vec<QueueStats>> {
-        all_stats(self.inner.rows()?.as_ref())
+        all_stats(self.inner.look()?.as_ref())
     }
 
     /// Waits until a job has ended; gives how, or nothing for a job that was completed and not kept.

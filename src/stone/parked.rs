@@ -85,11 +85,7 @@ impl Lot {
     }
 
     /// Tries the claims that want of these queues, the latest first, until none of them finds anything.
-    pub(super) fn serve<E>(
-        &mut self,
-        queues: &HashSet<String>,
-        mut serve: impl FnMut(&Entry) -> Result<Served, E>,
-    ) -> Result<Vec<Entry>, E> {
+    pub(super) fn serve(&mut self, queues: &HashSet<String>, mut serve: impl FnMut(&Entry) -> Served) -> Vec<Entry> {
         let mut served = Vec::new();
         let mut fruitless: Vec<usize> = Vec::new();
         let mut index = self.claims.len();
@@ -105,7 +101,7 @@ impl Lot {
             if !wants || fruitless.iter().any(is_like) {
                 continue;
             }
-            match serve(&self.claims[index])? {
+            match serve(&self.claims[index]) {
                 Served::Yes => {
                     served.push(self.claims.remove(index));
                     fruitless.iter_mut().for_each(|other| *other -= 1);
@@ -114,7 +110,7 @@ impl Lot {
                 Served::Not => {}
             }
         }
-        Ok(served)
+        served
     }
 }
 

@@ -448,42 +448,28 @@ impl<'a> Stone<'a> {
                 let taken = self.parked.serve(&queues, |parked| {
                     if !connections.shows_life(&parked.origin, now) {
                         unserved.extend(parked.queues().filter(|queue| queues.contains(*queue)).map(str::to_owned));
-                        return Ok::<_, Error>(Served::Not);
+                        return Served::Not;
                     }
-                    let decided =
-                        decide(site, &proposals(std::slice::from_ref(parked)), &Layer::new(window, &rows), after)?;
+                    let claim = proposals(std::slice::from_ref(parked));
+                    // One that can't be decided now waits on; the group stands without it.
+                    let Ok(decided) = decide(site, &claim, &Layer::new(window, &rows), after) else {
+                        return Served::FoundNothing;
+                    };
                     if decided.rows.is_empty() {
-                        return Ok(Served::FoundNothing);
+                        return Served::FoundNothing;
                     }
                     rows.extend(decided.rows);
                     after = decided.after;
                     answers.extend(decided.verdicts);
-                    Ok(Served::Yes)
-                })?;
+                    Served::Yes
+                });
                 served = taken.into_iter().zip(answers).collect();
                 self.unserved = unserved;
             }
         }
-        self.admit_clients(entries, &mut rows)?;
+        let claims = served.iter().map(|(entry, _)| entry);
+        admit_clients(&mut self.clients, entries.iter().chain(claims), &mut rows)?;
         Ok((verdicts, rows, after, served))
-    }
-
-    /// A2: keeps the answers of the newest clients only.
-    fn admit_clients(&mut self, entries: &[Entry], rows: &mut RowSet) -> Result<()> {
-        for entry in entries.iter().filter(|entry| matches!(entry.origin, Origin::Client { .. })) {
-            let client = entry.change.id.client;
-            if rows.contains_key(&keys::client(client)) {
-                self.clients.insert((client.born.0, client.random));
-            }
-        }
-        while self.clients.len() > CLIENTS_MAX {
-            let Some((born, random)) = self.clients.pop_first() else { break };
-            let born = Version(born);
-            rows.insert(keys::client(ClientId { born, random }), None);
-            let horizon = HorizonRecord { born: Version(born.0 + 1) };
-            rows.insert(keys::CLIENT_HORIZON.to_vec(), Some(codec::encode(&horizon)?));
-        }
-        Ok(())
     }
 
     /// Forgets a client that has left. Its row may go with whatever is written next: one that stays harms nobody.
@@ -564,6 +550,28 @@ enum Request {
     CallOff { from: Option<usize>, number: u64 },
     Forget(ClientId),
     Gone(usize),
+}
+
+/// A2: keeps the answers of the newest clients only.
+fn admit_clients<'a>(
+    clients: &mut BTreeSet<(u64, u64)>,
+    entries: impl Iterator<Item = &'a Entry>,
+    rows: &mut RowSet,
+) -> Result<()> {
+    for entry in entries.filter(|entry| matches!(entry.origin, Origin::Client { .. })) {
+        let client = entry.change.id.client;
+        if rows.contains_key(&keys::client(client)) {
+            clients.insert((client.born.0, client.random));
+        }
+    }
+    while clients.len() > CLIENTS_MAX {
+        let Some((born, random)) = clients.pop_first() else { break };
+        let born = Version(born);
+        rows.insert(keys::client(ClientId { born, random }), None);
+        let horizon = HorizonRecord { born: Version(born.0 + 1) };
+        rows.insert(keys::CLIENT_HORIZON.to_vec(), Some(codec::encode(&horizon)?));
+    }
+    Ok(())
 }
 
 fn is_unavailable(verdict: &Result<Applied>) -> bool {

@@ -70,6 +70,7 @@ pub(crate) struct Inner {
     closed: AtomicBool,
     pub(crate) is_maintained_elsewhere: AtomicBool,
     is_client_gone: AtomicBool,
+    is_monitor: AtomicBool,
     /// Rung when what they are to do may have changed.
     maintainers: Mutex<Vec<Ringer>>,
 }
@@ -100,6 +101,7 @@ impl Inner {
             closed: AtomicBool::new(false),
             is_maintained_elsewhere: AtomicBool::new(false),
             is_client_gone: AtomicBool::new(false),
+            is_monitor: AtomicBool::new(false),
             maintainers: Mutex::default(),
         }
     }
@@ -120,6 +122,23 @@ impl Inner {
     pub(crate) fn peek(&self) -> Result<Box<dyn Rows + Send>> {
         self.check_open()?;
         self.read(true, || Ok(self.committer.by()))
+    }
+
+    /// Rows for who lists and counts: a peek where the process is a monitor.
+    pub(crate) fn look(&self) -> Result<Box<dyn Rows + Send>> {
+        if self.is_monitor.load(Ordering::Relaxed) { self.peek() } else { self.rows() }
+    }
+
+    /// The store's version, as [`Inner::look`] shows it.
+    #[cfg(feature = "cli")]
+    pub(crate) fn newest_seen(&self) -> Result<Version> {
+        crate::store::snapshot::version_of(self.look()?.as_ref())
+    }
+
+    /// R2: from now on this process's lists and counts may be a moment old, so that they cost a stone nothing.
+    #[cfg(feature = "cli")]
+    pub(crate) fn be_monitor(&self) {
+        self.is_monitor.store(true, Ordering::Relaxed);
     }
 
     /// R1: reads take no lock. Where the last writer died, or a stone that kept a log did, that is recovered first,

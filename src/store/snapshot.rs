@@ -41,6 +41,11 @@ pub(crate) struct Pin {
     opened: Instant,
 }
 
+/// The version of the store that rows show.
+pub(crate) fn version_of(rows: &dyn Rows) -> Result<Version> {
+    Ok(get_record::<StoreRecord>(rows, keys::STORE)?.unwrap_or_default().version)
+}
+
 impl Pin {
     /// Gives the pages up if the time for that has come; whether it still pins them.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
