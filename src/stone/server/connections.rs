@@ -76,6 +76,8 @@ pub(super) struct Connections {
     /// Those that have something to send.
     unsent: Vec<usize>,
     heard: VecDeque<Heard>,
+    /// Somebody who wants to connect could not be let in.
+    has_left_waiting: bool,
     /// Somebody has shown life who has nothing else to say.
     has_life: bool,
     chunk: Vec<u8>,
@@ -115,6 +117,7 @@ impl Connections {
             unread: VecDeque::new(),
             unsent: Vec::new(),
             heard: VecDeque::new(),
+            has_left_waiting: false,
             has_life: false,
             chunk: vec![0; 64 << 10],
         };
@@ -152,14 +155,25 @@ impl Connections {
                 }
             }
         }
-        if is_somebody_new {
+        if is_somebody_new || self.has_left_waiting {
             self.accept();
         }
         Ok(())
     }
 
     fn accept(&mut self) {
-        while let Ok((mut stream, _)) = self.listener.accept() {
+        self.has_left_waiting = false;
+        loop {
+            let mut stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => {
+                    // Too many files are open, perhaps: no event tells when there is room again.
+                    self.has_left_waiting = true;
+                    return;
+                }
+            };
             let number = self.next;
             self.next += 1;
             let interest = Interest::READABLE | Interest::WRITABLE;
