@@ -137,8 +137,6 @@ fn stand(means: &Means, lifeline: &Lifeline, stopped: &Receiver<()>) {
             means.router.note_gone();
             continue;
         }
-        // A connection that nobody reads may be one to a dead stone.
-        means.router.note_gone();
         let served = take_the_seat(means, &has_stopped);
         if let Err(error) = &served {
             means.site.note_trouble(error);

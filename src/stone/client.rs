@@ -26,6 +26,7 @@ use crate::{
         },
     },
     store::{
+        alarm::Alarm,
         change::ClientId,
         committer::Inbox,
         object::FormatRecord,
@@ -50,6 +51,8 @@ const READ_PATIENCE_MIN: Duration = Duration::from_millis(1);
 const LOAN_PATIENCE: Duration = Duration::from_secs(10);
 /// For how long a stone that was heard of is taken to be there.
 const TRUSTED_FOR: Duration = Duration::from_millis(100);
+/// How often who has the lock on loan shows life.
+const LOAN_ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// How much is read at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -86,8 +89,6 @@ pub(crate) struct Connection {
     /// When the stone was last known to be there.
     heard: Mutex<Instant>,
     next_ask: AtomicU64,
-    /// The stone waits for its lock to be given back, as long as this process lives.
-    has_loan: AtomicBool,
     inbox: Inbox,
     paths: Arc<Paths>,
 }
@@ -115,6 +116,8 @@ struct Waiting {
 /// The writer's lock, lent by a stone; dropping this gives it back.
 pub(crate) struct Loan {
     connection: Arc<Connection>,
+    /// Shows life meanwhile: the stone waits for its lock as long as somebody does.
+    _alarm: Option<Alarm>,
 }
 
 impl Client {
@@ -267,7 +270,6 @@ impl Client {
             input: Mutex::new(input),
             heard: Mutex::new(monotonic()),
             next_ask: AtomicU64::new(1),
-            has_loan: AtomicBool::new(false),
             inbox: self.inbox.clone(),
             paths: self.paths.clone(),
         }))
@@ -340,9 +342,17 @@ impl Connection {
         if !self.ask(answer, |ask| Request::Borrow { ask }) {
             return None;
         }
-        lent.wait_until(deadline_after(LOAN_PATIENCE)).ok()?.ok()?;
-        self.has_loan.store(true, Ordering::Release);
-        Some(Loan { connection: self.clone() })
+        match lent.wait_until(deadline_after(LOAN_PATIENCE)) {
+            Ok(lent) => lent.ok()?,
+            Err(_) => {
+                // A loan that comes later would be kept by nobody, and the stone would wait for its return.
+                self.end();
+                return None;
+            }
+        }
+        let alive = self.clone();
+        let alarm = Alarm::every("casque-loan", LOAN_ALIVE_EVERY, move || alive.send(&Request::Alive));
+        Some(Loan { connection: self.clone(), _alarm: alarm.ok() })
     }
 
     /// Has a claim that waits answered now.
@@ -430,11 +440,9 @@ impl Connection {
         }
     }
 
-    /// Shows life where a claim waits, so that it is served, and while the stone waits for its lock.
+    /// Shows life where a claim waits, so that it is served.
     fn show_life(&self) {
-        if self.has_loan.load(Ordering::Acquire)
-            || lock(&self.waiting).changes.values().any(|pending| pending.wait_until.is_some())
-        {
+        if lock(&self.waiting).changes.values().any(|pending| pending.wait_until.is_some()) {
             self.send(&Request::Alive);
         }
     }
@@ -458,14 +466,13 @@ impl Waiting {
     fn asked(&self, number: u64, resent: bool) -> Asked {
         let is_parked = |pending: &Pending| pending.wait_until.is_some();
         let first = self.changes.iter().find(|(_, pending)| !is_parked(pending)).map_or(number, |(number, _)| *number);
-        let parked = self.changes.iter().find(|(_, pending)| is_parked(pending)).map(|(number, _)| *number);
+        let parked = self.changes.iter().filter(|(_, pending)| is_parked(pending)).map(|(number, _)| *number).collect();
         Asked { awaited: first.min(number), parked, resent }
     }
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        self.connection.has_loan.store(false, Ordering::Release);
         self.connection.send(&Request::GiveBack);
     }
 }

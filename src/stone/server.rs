@@ -90,11 +90,23 @@ pub(crate) struct Ground<'a> {
 /// # Errors
 /// What keeps this process from being the stone; what was answered is in the store's file or in the log.
 pub(crate) fn serve(ground: &Ground<'_>, guard: WriterGuard<'_>) -> Result<()> {
+    let _vacant = Vacant { seat: ground.seat };
     let mut stone = Stone::begin(ground, &guard)?;
     let served = stone.run();
     let left = stone.leave();
     drop(guard);
     served.and(left)
+}
+
+/// Sees to it that nobody waits for a stone that is none any more, however it ended.
+struct Vacant<'a> {
+    seat: &'a Seat,
+}
+
+impl Drop for Vacant<'_> {
+    fn drop(&mut self) {
+        self.seat.vacate();
+    }
 }
 
 struct Stone<'a> {
@@ -106,6 +118,10 @@ struct Stone<'a> {
     socket: std::path::PathBuf,
     window: Window,
     log: Option<Log>,
+    /// Whether the store may name a log as in use.
+    is_log_named: bool,
+    /// Some group is in no log, and not in the store's file for sure.
+    is_behind_log: bool,
     /// The half of the log that the current window is in.
     half: Half,
     format: FormatRecord,
@@ -153,6 +169,8 @@ impl<'a> Stone<'a> {
             socket,
             window,
             log: None,
+            is_log_named: false,
+            is_behind_log: false,
             half: Half::First,
             format,
             flusher,
@@ -169,7 +187,7 @@ impl<'a> Stone<'a> {
         {
             // L7: it is slower without one, and loses nothing.
             site.note_trouble(&error);
-            stone.log = None;
+            stone.give_up_log()?;
         }
         ground.seat.take(Serving { errands: sender, waker, is_asleep });
         Ok(stone)
@@ -236,7 +254,11 @@ impl<'a> Stone<'a> {
                     if pending.replier.seal() {
                         bytes += pending.change.payload_bytes();
                         group.push(Entry {
-                            asked: pending.replier.resent.then_some(Asked { awaited: 0, parked: None, resent: true }),
+                            asked: pending.replier.resent.then_some(Asked {
+                                awaited: 0,
+                                parked: Vec::new(),
+                                resent: true,
+                            }),
                             origin: Origin::Own(pending.replier),
                             change: pending.change,
                             wait_until: pending.wait_until,
@@ -321,6 +343,7 @@ impl<'a> Stone<'a> {
         let now = monotonic();
         if let Some((_, at)) = &self.trouble
             && now >= *at
+            && !self.flusher.is_out()
             && let Some(frozen) = self.window.frozen()
         {
             self.trouble = self.trouble.take().map(|(error, _)| (error, now + RETRY_EVERY));
@@ -369,14 +392,16 @@ impl<'a> Stone<'a> {
     fn commit(&mut self, entries: Vec<Entry>) -> Result<()> {
         if let Some((error, _)) = &self.trouble {
             let error = error.for_each_caller();
-            for entry in entries {
-                self.answer(entry.origin, Err(error.for_each_caller()));
-            }
+            self.refuse(entries, &error);
             return Ok(());
         }
         self.ground.desk.step(Step::Locked);
         self.guard.check_place()?;
         self.ground.site.verify_store()?;
+        if let Err(error) = self.catch_up() {
+            self.refuse(entries, &error);
+            return Ok(());
+        }
         let before = self.window.store;
         let mut decided = self.decide_with_parked(&entries);
         let is_unreadable = match &decided {
@@ -392,13 +417,14 @@ impl<'a> Stone<'a> {
                 Some((error, _)) => Err(error.for_each_caller()),
                 None => self.decide_with_parked(&entries),
             };
+        } else if is_unreadable {
+            self.window.thaw(self.ground.site)?;
+            decided = self.decide_with_parked(&entries);
         }
         let (mut verdicts, rows, after, served) = match decided {
             Ok(decided) => decided,
             Err(error) => {
-                for entry in entries {
-                    self.answer(entry.origin, Err(error.for_each_caller()));
-                }
+                self.refuse(entries, &error);
                 return Ok(());
             }
         };
@@ -474,9 +500,8 @@ impl<'a> Stone<'a> {
 
     /// Forgets a client that has left. Its row may go with whatever is written next: one that stays harms nobody.
     fn forget(&mut self, client: ClientId) {
-        if self.clients.remove(&(client.born.0, client.random)) {
-            self.window.put(keys::client(client), None);
-        }
+        self.clients.remove(&(client.born.0, client.random));
+        self.window.put(keys::client(client), None);
     }
 
     fn closed(&mut self, closer: Closer) -> Result<()> {
@@ -505,6 +530,12 @@ impl<'a> Stone<'a> {
         }
     }
 
+    fn refuse(&mut self, entries: Vec<Entry>, error: &Error) {
+        for entry in entries {
+            self.answer(entry.origin, Err(error.for_each_caller()));
+        }
+    }
+
     fn answer(&mut self, origin: Origin, answer: Result<Applied>) {
         match origin {
             Origin::Own(replier) => replier.answer(answer),
@@ -519,11 +550,12 @@ impl<'a> Stone<'a> {
     fn leave(mut self) -> Result<()> {
         self.connections.close();
         self.ground.seat.vacate();
-        let closed = self.close_now().and_then(|()| match self.log.take() {
-            Some(_) => self.say_no_log(),
-            None => Ok(()),
+        // Where the lock file was replaced another may be the stone by now, and what is there is its own.
+        let closed = self.guard.check_place().and_then(|()| {
+            let closed = self.close_now().and_then(|()| self.give_up_log());
+            socket::unlink(&self.socket);
+            closed
         });
-        socket::unlink(&self.socket);
         for parked in self.parked.take(|_| true) {
             if let Entry { origin: Origin::Own(replier), change, wait_until, .. } = parked {
                 // Not decided: whoever commits next does.
@@ -564,7 +596,8 @@ fn admit_clients<'a>(
             clients.insert((client.born.0, client.random));
         }
     }
-    while clients.len() > CLIENTS_MAX {
+    // In a commit only: rows that no version counts have no place in the log.
+    while !rows.is_empty() && clients.len() > CLIENTS_MAX {
         let Some((born, random)) = clients.pop_first() else { break };
         let born = Version(born);
         rows.insert(keys::client(ClientId { born, random }), None);
@@ -579,5 +612,5 @@ fn is_unavailable(verdict: &Result<Applied>) -> bool {
 }
 
 fn proposals(entries: &[Entry]) -> Vec<Proposal<'_>> {
-    entries.iter().map(|entry| Proposal { change: &entry.change, asked: entry.asked }).collect()
+    entries.iter().map(|entry| Proposal { change: &entry.change, asked: entry.asked.clone() }).collect()
 }

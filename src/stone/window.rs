@@ -131,6 +131,12 @@ impl Window {
         self.frozen.clone()
     }
 
+    /// What was put here without a group; for whoever writes around the window.
+    pub(super) fn take_strays(&mut self) -> RowSet {
+        debug_assert!(!self.has_rows(), "a window with groups is not written around");
+        std::mem::take(&mut self.current)
+    }
+
     /// A group went into the file without waiting in a window.
     pub(super) fn follow(&mut self, site: &Site, after: StoreRecord) -> Result<()> {
         self.store = after;

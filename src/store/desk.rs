@@ -114,7 +114,7 @@ impl Desk {
             .map(|pending| {
                 // A change that a stone may have committed is looked up first. Which other answers are awaited still is
                 // not known here, so that none is dropped: the next change of the group may be looked up, too.
-                let asked = pending.replier.resent.then_some(Asked { awaited: 0, parked: None, resent: true });
+                let asked = pending.replier.resent.then_some(Asked { awaited: 0, parked: Vec::new(), resent: true });
                 Proposal { change: &pending.change, asked }
             })
             .collect();
@@ -149,7 +149,7 @@ impl Desk {
         let site = &self.site;
         verdicts.clear();
         site.verify_store()?;
-        let is_resent = |proposal: &Proposal<'_>| proposal.asked.is_some_and(|asked| asked.resent);
+        let is_resent = |proposal: &Proposal<'_>| proposal.asked.as_ref().is_some_and(|asked| asked.resent);
         let has_recovered = proposals.iter().any(is_resent);
         if has_recovered {
             // What a dead stone did last must be seen before it is said that it did not.

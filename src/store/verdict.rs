@@ -26,12 +26,12 @@ use crate::{
 };
 
 /// What a client says of its answers when it sends a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Asked {
     /// The lowest number of a change that it awaits the answer of, besides `parked`.
     pub(crate) awaited: u64,
-    /// A claim that it left waiting, which may be older.
-    pub(crate) parked: Option<u64>,
+    /// Claims that it left waiting, which may be older.
+    pub(crate) parked: Vec<u64>,
     /// It was sent before, and no answer came.
     pub(crate) resent: bool,
 }
@@ -118,7 +118,7 @@ pub(crate) fn remember(
 ) -> Result<(Vec<u8>, Vec<u8>)> {
     let key = keys::client(id.client);
     let mut record: ClientRecord = get_record(rows, &key)?.unwrap_or_default();
-    record.verdicts.retain(|kept| kept.number >= asked.awaited || Some(kept.number) == asked.parked);
+    record.verdicts.retain(|kept| kept.number >= asked.awaited || asked.parked.contains(&kept.number));
     record.verdicts.push(Verdict::of(id.number, version, applied));
     let bytes = codec::encode(&record)?;
     Ok((key, bytes))

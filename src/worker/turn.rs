@@ -12,7 +12,7 @@ use crate::{
     queue::{
         Lease,
         lease::leases_of,
-        select::Wanted,
+        select::{Selection, Tasks, Wanted, select},
         settle::{Each, Ending, Settled},
         state::State as JobState,
     },
@@ -65,7 +65,7 @@ impl Crew {
             state.failures = 0;
         }
         if is_drained_dry {
-            state = self.leave_if_drained(state, seen);
+            state = self.leave_if_drained(state);
         }
         state.is_turn_out = false;
         self.wake(&state);
@@ -93,7 +93,7 @@ impl Crew {
             state.failures = 0;
         }
         if is_drained_dry {
-            state = self.leave_if_drained(state, seen);
+            state = self.leave_if_drained(state);
         }
         state.waiting = Waiting::Nobody;
         self.wake(&state);
@@ -115,9 +115,9 @@ impl Crew {
     }
 
     /// Ends a draining worker that has claimed nothing and has nothing in hand, if nothing of its queues runs.
-    pub(super) fn leave_if_drained<'a>(&'a self, state: MutexGuard<'a, State>, seen: u64) -> MutexGuard<'a, State> {
+    pub(super) fn leave_if_drained<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         drop(state);
-        let drained = self.is_drained(seen);
+        let drained = self.is_drained();
         let mut state = self.lock();
         match drained {
             Ok(true) if state.phase == Phase::Working => state.phase = Phase::Stopping,
@@ -127,16 +127,21 @@ impl Crew {
         state
     }
 
-    fn is_drained(&self, seen: u64) -> Result<bool> {
+    fn is_drained(&self) -> Result<bool> {
         let rows = self.store.inner.rows()?;
+        // Somebody may have committed since the claim looked.
+        let wanted = Wanted { tasks: Tasks::Named(self.setup.registry.names()), jobs_max: 1, idle: true };
+        let mut claimable = Selection::default();
         for queue in &self.setup.queues {
             let stats = crate::queue::info::stats(rows.as_ref(), queue)?;
             if stats.running > 0 || (self.setup.drain == Drain::WhenNothingIsScheduled && stats.scheduled > 0) {
                 return Ok(false);
             }
+            if !stats.paused {
+                select(rows.as_ref(), queue, &wanted, &mut claimable)?;
+            }
         }
-        // Somebody committed since the claim looked: there may be something to claim again.
-        Ok(self.store.inner.site.wakes() == seen)
+        Ok(claimable.jobs.is_empty())
     }
 
     /// Waits a while after a failure that will pass; ends the worker after one that won't.

@@ -271,7 +271,7 @@ impl Connections {
                     Ok(Some((hello, length))) => {
                         used += length;
                         is_sound = greet(connection, &hello, self.store);
-                        older = (hello.purpose == Purpose::Work).then_some(hello.client);
+                        older = (is_sound && hello.purpose == Purpose::Work).then_some(hello.client);
                         if !connection.is_unsent {
                             connection.is_unsent = true;
                             self.unsent.push(number);

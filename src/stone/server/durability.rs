@@ -7,7 +7,7 @@ use crate::{
     clock::monotonic,
     codec,
     engine::RowSet,
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     stone::{candidate::News, log::Log, window::Window},
     store::{
         desk::{Step, write_and_know},
@@ -24,74 +24,112 @@ impl Stone<'_> {
         let Some(files) = site.files() else { return Ok(()) };
         let mut log = Log::create(&files.folder.log(), self.format.store, self.ground.hook.clone())?;
         let version = self.window.store.version;
-        let in_use = codec::encode(&LogRecord::InUse { log: log.id().0 })?;
-        let rows = RowSet::from([(keys::LOG.to_vec(), Some(in_use))]);
-        write_and_know(site, &self.window.basis, &rows, (version, version))?;
+        // From here on it may be named, whatever the write says.
+        self.is_log_named = true;
+        self.write_log_row(&LogRecord::InUse { log: log.id().0 })?;
         log.begin(self.half, version);
         self.log = Some(log);
-        self.window.thaw(site)
+        Ok(())
+    }
+
+    fn say_no_log(&mut self) -> Result<()> {
+        self.write_log_row(&LogRecord::None)?;
+        self.is_log_named = false;
+        Ok(())
+    }
+
+    fn write_log_row(&mut self, record: &LogRecord) -> Result<()> {
+        let version = self.window.store.version;
+        let rows = RowSet::from([(keys::LOG.to_vec(), Some(codec::encode(record)?))]);
+        let written = write_and_know(self.ground.site, &self.window.basis, &rows, (version, version));
+        // A write that failed has closed the file that the window reads from.
+        self.window.thaw(self.ground.site).and(written)
+    }
+
+    /// Has the store name no log any more, if it does; for a stone that goes on or leaves without one.
+    pub(super) fn give_up_log(&mut self) -> Result<()> {
+        self.log = None;
+        if self.is_log_named { self.say_no_log() } else { Ok(()) }
     }
 
     /// Makes a group's rows durable, by the log or in the store's file.
+    ///
+    /// # Errors
+    /// `Unknown` where the rows may come into the file later.
     pub(super) fn make_durable(&mut self, rows: RowSet, before: StoreRecord, after: StoreRecord) -> Result<()> {
         let own = after.version.0 - before.version.0;
-        let Some(log) = &mut self.log else {
-            self.write_through(&rows, before, after)?;
-            self.ground.desk.paths.add(Path::OwnStone, own);
-            return Ok(());
-        };
-        if !log.fits(Log::record_bytes(&rows)) {
-            self.turn_over()?;
+        if self.log.is_none() {
+            self.write_through(rows, before, after)?;
+        } else {
+            self.write_to_log(rows, before, after)?;
         }
-        let Some(log) = self.log.as_mut().filter(|log| log.fits(Log::record_bytes(&rows))) else {
-            // Larger than half of the log: the store's file takes it.
-            self.window.absorb(rows, after, monotonic());
-            self.close_now()?;
-            self.ground.desk.paths.add(Path::OwnStone, own);
-            return Ok(());
-        };
-        let appended = log.append(before.version, after.version, &rows);
-        self.ground.desk.step(Step::Appended);
-        let logged = appended.and_then(|()| log.sync());
-        self.window.absorb(rows, after, monotonic());
         self.ground.desk.paths.add(Path::OwnStone, own);
-        match logged {
-            Ok(()) => Ok(()),
-            Err(error) => self.abandon_log(&error),
-        }
+        Ok(())
     }
 
-    /// L4: a log that failed is never appended to again. What is in the window goes into the store's file before any
-    /// further answer, and then there is a new log, or none.
-    pub(super) fn abandon_log(&mut self, error: &Error) -> Result<()> {
-        self.ground.site.note_trouble(error);
-        self.log = None;
-        self.close_now()?;
-        // The store names no log before the file of the old one is written over: until then that one is recovered.
-        self.say_no_log()?;
-        if let Err(error) = self.begin_log() {
-            self.ground.site.note_trouble(&error);
-            self.log = None;
+    fn write_to_log(&mut self, rows: RowSet, before: StoreRecord, after: StoreRecord) -> Result<()> {
+        let bytes = Log::record_bytes(&rows);
+        if self.log.as_ref().is_some_and(|log| !log.fits(bytes)) {
+            self.turn_over()?;
+        }
+        let logged = match self.log.as_mut().filter(|log| log.fits(bytes)) {
+            Some(log) => {
+                let appended = log.append(before.version, after.version, &rows);
+                self.ground.desk.step(Step::Appended);
+                appended.and_then(|()| log.sync()).inspect_err(|error| {
+                    // L4: a log that failed is never appended to again.
+                    self.ground.site.note_trouble(error);
+                    self.log = None;
+                })
+            }
+            // Larger than half of the log: the store's file takes it.
+            None => Err(Error::unavailable("the group is larger than half of the log")),
+        };
+        self.window.absorb(rows, after, monotonic());
+        if logged.is_err() {
+            self.is_behind_log = true;
+            self.catch_up().map_err(may_come)?;
         }
         Ok(())
     }
 
-    pub(super) fn say_no_log(&mut self) -> Result<()> {
-        let version = self.window.store.version;
-        let none = codec::encode(&LogRecord::None)?;
-        let rows = RowSet::from([(keys::LOG.to_vec(), Some(none))]);
-        write_and_know(self.ground.site, &self.window.basis, &rows, (version, version))?;
-        self.window.thaw(self.ground.site)
+    /// After a group that is in no log: it goes into the store's file before any other is taken, or a recovery would
+    /// find a gap where it was. Where the log failed there is a new one then, or none.
+    ///
+    /// # Errors
+    /// What keeps it from getting there; nothing may be answered as committed before.
+    pub(super) fn catch_up(&mut self) -> Result<()> {
+        if !self.is_behind_log {
+            return Ok(());
+        }
+        self.close_now()?;
+        if self.log.is_none() {
+            // The store names no log before the file of the old one is written over: until then that is recovered.
+            self.give_up_log()?;
+            if let Err(error) = self.begin_log() {
+                self.ground.site.note_trouble(&error);
+                self.give_up_log()?;
+            }
+        }
+        self.is_behind_log = false;
+        Ok(())
     }
 
     /// Without a log: the group goes into the store's file at once.
-    pub(super) fn write_through(&mut self, rows: &RowSet, before: StoreRecord, after: StoreRecord) -> Result<()> {
+    fn write_through(&mut self, group: RowSet, before: StoreRecord, after: StoreRecord) -> Result<()> {
+        self.close_now()?;
         let site = self.ground.site;
         site.slow_down();
-        write_and_know(site, &self.window.basis, rows, (before.version, after.version))?;
+        let mut rows = self.window.take_strays();
+        rows.extend(group);
+        if let Err(error) = write_and_know(site, &self.window.basis, &rows, (before.version, after.version)) {
+            // What it has left is read anew, and a write that failed has closed the file that the window reads from.
+            self.reopen()?;
+            return Err(error);
+        }
         site.bump_wakes();
         (self.ground.on_news)(News::WindowClosed);
-        self.window.follow(site, after)
+        self.window.follow(site, after).map_err(may_come)
     }
 
     /// Ends the window, unless the one before is still on its way: then this one goes on until it is.
@@ -199,4 +237,10 @@ impl Stone<'_> {
         }
         Ok(())
     }
+}
+
+/// What is said of a group whose rows are where they will be written from.
+fn may_come(error: Error) -> Error {
+    let message = format!("the change may be committed later: {}", error.full_message());
+    Error::new(ErrorKind::Unknown, message)
 }

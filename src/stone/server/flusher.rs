@@ -1,6 +1,7 @@
 //! The thread that writes windows into the store's file, while the stone goes on with the next one.
 
 use std::{
+    cell::Cell,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -25,7 +26,10 @@ use crate::{
 
 pub(super) struct Flusher {
     work: Option<Sender<(Frozen, bool)>>,
-    news: Receiver<Result<()>>,
+    /// None only while this is dropped: a thread that has news for nobody must not wait to tell them.
+    news: Option<Receiver<Result<()>>>,
+    /// A window was given, and how it was written is not known.
+    is_out: Cell<bool>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -56,11 +60,18 @@ impl Flusher {
                 }
             })
             .map_err(|error| Error::unavailable("the stone's flusher can't be started").because(error))?;
-        Ok(Self { work: Some(work), news, thread: Some(thread) })
+        Ok(Self { work: Some(work), news: Some(news), is_out: Cell::new(false), thread: Some(thread) })
     }
 
-    /// Begins to write a window; `is_again` where that has failed before. One at a time.
+    /// Whether a window was given of which it is not known how it was written.
+    pub(super) fn is_out(&self) -> bool {
+        self.is_out.get()
+    }
+
+    /// Begins to write a window; `is_again` where that has failed before. One at a time: a second try of a window would
+    /// be taken for the first of the next.
     pub(super) fn flush(&self, frozen: Frozen, is_again: bool) {
+        assert!(!self.is_out.replace(true), "a window is written while another is");
         if let Some(work) = &self.work {
             // The thread lives as long as this does.
             let _ = work.send((frozen, is_again));
@@ -68,23 +79,28 @@ impl Flusher {
     }
 
     pub(super) fn has_news(&self) -> bool {
-        !self.news.is_empty()
+        self.news.as_ref().is_some_and(|news| !news.is_empty())
     }
 
     /// How the window that was given last was written, if that is known.
     pub(super) fn news(&self) -> Option<Result<()>> {
-        self.news.try_recv().ok()
+        let news = self.news.as_ref()?.try_recv().ok()?;
+        self.is_out.set(false);
+        Some(news)
     }
 
     /// Waits for that.
     pub(super) fn wait(&self) -> Result<()> {
-        self.news.recv().unwrap_or_else(|_| Err(Error::unavailable("the stone's flusher has ended")))
+        let news = self.news.as_ref().and_then(|news| news.recv().ok());
+        self.is_out.set(false);
+        news.unwrap_or_else(|| Err(Error::unavailable("the stone's flusher has ended")))
     }
 }
 
 impl Drop for Flusher {
     fn drop(&mut self) {
         self.work = None;
+        self.news = None;
         if let Some(thread) = self.thread.take() {
             // It panics only where we do wrong, and that was printed.
             let _ = thread.join();

@@ -105,7 +105,7 @@ fn what_was_committed_is_not_done_again_though_what_comes_before_it_in_the_group
         intents: vec![Intent::Add { key: format!("n{number}"), delta: 1 }],
     };
     let second = change(2);
-    let asked = Asked { awaited: 1, parked: None, resent: false };
+    let asked = Asked { awaited: 1, parked: Vec::new(), resent: false };
     let proposals = [Proposal { change: &second, asked: Some(asked) }];
     let before = StoreRecord { version: Version(7), ..StoreRecord::default() };
     let decided = decide(&site, &proposals, site.engine.latest().unwrap().as_ref(), before).unwrap();

@@ -67,7 +67,7 @@ impl Rig {
 }
 
 fn first(awaited: u64) -> Asked {
-    Asked { awaited, parked: None, resent: false }
+    Asked { awaited, parked: Vec::new(), resent: false }
 }
 
 fn again(awaited: u64) -> Asked {
@@ -111,7 +111,7 @@ fn claim_that_is_sent_again_gets_the_jobs_that_it_still_holds() {
 fn answers_that_are_not_awaited_any_more_are_dropped_but_for_the_claim_that_waits() {
     let rig = Rig::new();
     for number in 1..=4 {
-        rig.send(number, Asked { awaited: number, parked: Some(2), resent: false }, jobs(1)).unwrap();
+        rig.send(number, Asked { awaited: number, parked: vec![2], resent: false }, jobs(1)).unwrap();
     }
     assert_eq!(rig.kept(), [2, 4]);
 }

@@ -133,13 +133,20 @@ impl Recovery {
         Ok(())
     }
 
+    /// All leases there are, of the newest window too.
+    fn held_now(&self) -> Result<Vec<HeldJob>> {
+        held(self.store.inner.rows()?.as_ref())
+    }
+
     fn held(&self) -> Result<Vec<HeldJob>> {
         held(self.store.inner.peek()?.as_ref())
     }
 
     /// Takes a session's jobs back; whether it has none left.
     fn take_back(&self, session: SessionId, seen: Option<&Seen>) -> Result<bool> {
-        let mut jobs = self.held()?;
+        // What a process claimed in its last moment is in no peek yet.
+        let is_dead = seen.is_some_and(|seen| !seen.alive);
+        let mut jobs = if is_dead { self.held_now()? } else { self.held()? };
         jobs.retain(|job| job.session == session);
         // P5: what a child process still works on is not given back; what its neighbours wait for is.
         let site = &self.store.inner.site;
