@@ -342,14 +342,12 @@ impl Connection {
         if !self.ask(answer, |ask| Request::Borrow { ask }) {
             return None;
         }
-        match lent.wait_until(deadline_after(LOAN_PATIENCE)) {
-            Ok(lent) => lent.ok()?,
-            Err(_) => {
-                // A loan that comes later would be kept by nobody, and the stone would wait for its return.
-                self.end();
-                return None;
-            }
-        }
+        let Ok(lent) = lent.wait_until(deadline_after(LOAN_PATIENCE)) else {
+            // A loan that comes later would be kept by nobody, and the stone would wait for its return.
+            self.end();
+            return None;
+        };
+        lent.ok()?;
         let alive = self.clone();
         let alarm = Alarm::every("casque-loan", LOAN_ALIVE_EVERY, move || alive.send(&Request::Alive));
         Some(Loan { connection: self.clone(), _alarm: alarm.ok() })

@@ -203,7 +203,7 @@ impl<'a> Stone<'a> {
                 self.connections.flush();
                 continue;
             }
-            let (group, errands) = self.gather()?;
+            let (group, errands) = self.gather();
             // Who showed no life when there was something for it may have done so now.
             let may_serve = self.connections.take_life() && !self.unserved.is_empty();
             if !group.is_empty() || may_serve {
@@ -243,7 +243,7 @@ impl<'a> Stone<'a> {
     }
 
     /// What came in, up to a group; what is no change is attended to after it.
-    fn gather(&mut self) -> Result<(Vec<Entry>, Vec<Request>)> {
+    fn gather(&mut self) -> (Vec<Entry>, Vec<Request>) {
         let mut group = Vec::new();
         let mut others = Vec::new();
         let mut bytes = 0;
@@ -288,7 +288,7 @@ impl<'a> Stone<'a> {
                 Heard::Gone { connection } => others.push(Request::Gone(connection)),
             }
         }
-        Ok((group, others))
+        (group, others)
     }
 
     fn attend(&mut self, request: Request) -> Result<()> {
@@ -302,7 +302,8 @@ impl<'a> Stone<'a> {
                 } else {
                     return self.closed(closer);
                 }
-                self.end_window_in_time()
+                self.end_window_in_time();
+                Ok(())
             }
             Request::Section(section) => {
                 if let Err(error) = self.close_now() {
@@ -353,7 +354,7 @@ impl<'a> Stone<'a> {
             || self.window.bytes() >= WINDOW_BYTES_MAX
             || !self.closers.is_empty();
         if is_over {
-            self.end_window_in_time()?;
+            self.end_window_in_time();
         }
         for parked in self.parked.take(|parked| parked.wait_until.is_none_or(|until| now >= until)) {
             // Decided a last time: nothing that it could take has come, or it would have been served.

@@ -72,7 +72,8 @@ fn make_private(folder: &Path) -> io::Result<()> {
         made => return made,
     }
     let found = fs::symlink_metadata(folder)?;
-    let is_private = found.is_dir() && found.mode() & 0o077 == 0;
+    // No bit for the group or for others.
+    let is_private = found.is_dir() && found.mode().trailing_zeros() >= 6;
     let is_ours = folder.parent().and_then(|parent| fs::metadata(parent).ok()).is_some_and(|parent| {
         // Root may make folders for others; else the folder's owner is who makes sockets in it.
         found.uid() == parent.uid() || fs::metadata("/proc/self").is_ok_and(|own| own.uid() == found.uid())

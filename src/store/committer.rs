@@ -317,11 +317,7 @@ impl Inbox {
 impl Router {
     /// Gives a change to a stone that is there; back if there is none.
     fn offer(&self, pending: Box<Pending>) -> Option<Box<Pending>> {
-        let pending = match self.seat.send(Errand::Change(pending)) {
-            Ok(()) => return None,
-            Err(Errand::Change(pending)) => pending,
-            Err(_) => return None,
-        };
+        let Err(Errand::Change(pending)) = self.seat.send(Errand::Change(pending)) else { return None };
         match self.client.living() {
             Some(connection) => connection.offer(pending),
             None => Some(pending),
@@ -415,6 +411,7 @@ impl Thread {
     }
 
     /// W5: to a stone, or directly; whichever can be had first, until all senders have given up.
+    #[allow(clippy::vec_box, reason = "they come boxed, and go on boxed")]
     fn commit_group(&self, group: Vec<Box<Pending>>) {
         let mut group = group;
         loop {
@@ -483,14 +480,12 @@ impl Thread {
         loop {
             let Err(Errand::Section(work)) = self.router.seat.send(errand) else { return };
             if let Some(connection) = self.router.connection() {
-                match connection.borrow_lock() {
-                    Some(_loan) => return work(Ok(&self.desk.site)),
-                    None => {
-                        errand = Errand::Section(work);
-                        sleep(STONE_POLL);
-                        continue;
-                    }
+                if let Some(_loan) = connection.borrow_lock() {
+                    return work(Ok(&self.desk.site));
                 }
+                errand = Errand::Section(work);
+                sleep(STONE_POLL);
+                continue;
             }
             let _turn = self.desk.take_turn();
             match take_unless(&self.desk.site, purpose, || self.router.has_stone()) {

@@ -106,6 +106,7 @@ impl Desk {
 
     /// Commits what its senders have not given up on, as one group, and answers. Under the writer's lock, which
     /// `unlock` gives back before the answers go out.
+    #[allow(clippy::vec_box, reason = "they come boxed")]
     pub(crate) fn commit_group(&self, group: Vec<Box<Pending>>, unlock: impl FnOnce()) {
         let sealed: Vec<Box<Pending>> = group.into_iter().filter(|pending| pending.replier.seal()).collect();
         self.last_group.store(sealed.len(), Ordering::Relaxed);

@@ -26,7 +26,8 @@ const WAITING: u8 = 0;
 const SEALED: u8 = 1;
 const WITHDRAWN: u8 = 2;
 
-/// A change that waits to be committed, and where its answer goes.
+/// A change that waits to be committed, and where its answer goes. It goes from hand to hand boxed: a move of all of it
+/// would cost more than the box.
 pub(crate) struct Pending {
     pub(crate) change: Change,
     pub(crate) replier: Replier,
@@ -175,7 +176,7 @@ impl Ticket {
 
     /// The answer, whenever it comes; nothing where none will.
     pub(crate) fn wait_for_good(&self) -> Option<Result<Applied>> {
-        const LONG: Duration = Duration::from_secs(3_600);
+        const LONG: Duration = Duration::from_hours(1);
         loop {
             match self.answer.wait_until(deadline_after(LONG)) {
                 Ok(answer) => return Some(answer),

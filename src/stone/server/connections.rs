@@ -350,7 +350,7 @@ impl Connections {
 
     fn end(&mut self, number: usize) {
         if let Some(mut connection) = self.open.remove(&number) {
-            self.send(&mut connection);
+            Self::send(&mut connection);
             let _ = self.poll.registry().deregister(&mut connection.stream);
             self.heard.push_back(Heard::Gone { connection: number });
         }
@@ -399,7 +399,7 @@ impl Connections {
         for number in std::mem::take(&mut self.unsent) {
             let Some(mut connection) = self.open.remove(&number) else { continue };
             connection.is_unsent = false;
-            let is_well = self.send(&mut connection);
+            let is_well = Self::send(&mut connection);
             self.open.insert(number, connection);
             if !is_well {
                 self.end(number);
@@ -407,7 +407,7 @@ impl Connections {
         }
     }
 
-    fn send(&self, connection: &mut Connection) -> bool {
+    fn send(connection: &mut Connection) -> bool {
         while connection.sent < connection.output.len() {
             match connection.stream.write(&connection.output[connection.sent..]) {
                 Ok(0) => return false,

@@ -88,7 +88,7 @@ impl Stone<'_> {
         self.window.absorb(rows, after, monotonic());
         if logged.is_err() {
             self.is_behind_log = true;
-            self.catch_up().map_err(may_come)?;
+            self.catch_up().map_err(|error| may_come(&error))?;
         }
         Ok(())
     }
@@ -129,13 +129,13 @@ impl Stone<'_> {
         }
         site.bump_wakes();
         (self.ground.on_news)(News::WindowClosed);
-        self.window.follow(site, after).map_err(may_come)
+        self.window.follow(site, after).map_err(|error| may_come(&error))
     }
 
     /// Ends the window, unless the one before is still on its way: then this one goes on until it is.
-    pub(super) fn end_window_if_free(&mut self) -> Result<()> {
+    pub(super) fn end_window_if_free(&mut self) {
         if self.window.is_flushing() || !self.window.has_rows() {
-            return Ok(());
+            return;
         }
         self.ended = monotonic();
         let frozen = self.window.freeze();
@@ -145,16 +145,15 @@ impl Stone<'_> {
             log.begin(self.half, frozen.after.version);
         }
         self.flusher.flush(frozen, false);
-        Ok(())
     }
 
     /// R4: the same, but not too soon after the one before where a process that is stopped lets the file grow.
-    pub(super) fn end_window_in_time(&mut self) -> Result<()> {
+    pub(super) fn end_window_in_time(&mut self) {
         let now = monotonic();
         if self.may_end_at(now) > now {
-            return Ok(());
+            return;
         }
-        self.end_window_if_free()
+        self.end_window_if_free();
     }
 
     /// When a window that is to end then may.
@@ -171,7 +170,8 @@ impl Stone<'_> {
     /// Ends the window though the one before may be on its way, which is waited for.
     pub(super) fn turn_over(&mut self) -> Result<()> {
         self.wait_for_flush()?;
-        self.end_window_if_free()
+        self.end_window_if_free();
+        Ok(())
     }
 
     pub(super) fn wait_for_flush(&mut self) -> Result<()> {
@@ -191,7 +191,7 @@ impl Stone<'_> {
             return Err(error.for_each_caller());
         }
         self.wait_for_flush()?;
-        self.end_window_if_free()?;
+        self.end_window_if_free();
         self.wait_for_flush()
     }
 
@@ -220,7 +220,7 @@ impl Stone<'_> {
                     self.closed(closer)?;
                 }
                 if !self.closers.is_empty() {
-                    self.end_window_in_time()?;
+                    self.end_window_in_time();
                 }
             }
             Err(error) => {
@@ -240,7 +240,7 @@ impl Stone<'_> {
 }
 
 /// What is said of a group whose rows are where they will be written from.
-fn may_come(error: Error) -> Error {
+fn may_come(error: &Error) -> Error {
     let message = format!("the change may be committed later: {}", error.full_message());
     Error::new(ErrorKind::Unknown, message)
 }
