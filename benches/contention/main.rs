@@ -1,12 +1,12 @@
-//! How claims hold up when many processes want the same queue, each with some time to think between its snapshot and its
-//! commit: strict and by rebase, with a pause after a hijack and without.
+//! How claims hold up when many processes want the same queue, each with some time to think between its snapshot and
+//! its commit: strict and by rebase, with a pause after a hijack and without.
 //!
 //! ```text
 //! cargo bench --bench contention -- [--quick] [--sweep] [--seconds N] [--folder PATH] [--json FILE]
 //!                                   [--svg FILE] [--note TEXT]
 //! ```
 //!
-//! 1 to 16 workers that think for 2 ms; `--sweep`: 1 to 32 that think for 0, 1, 2 and 5 ms, in three rounds of which the
+//! 1 to 16 workers that think for 2 ms; `--sweep`: 1 to 32 that think for 0, 1, 2 and 5 ms, in three rounds whose
 //! medians count. `--svg` draws what was measured, with `--note` below it. Every worker commits directly, under the
 //! writer's lock: there is no stone, and a run that finds one ends. See `workers` for what is measured, `plot` for the
 //! picture.
@@ -92,20 +92,7 @@ fn main() {
     report.finish();
 
     if let Some(path) = &options.svg {
-        let date = &Timestamp::now().to_string()[..10];
-        let cores = thread::available_parallelism().expect("a machine has cores");
-        let mut caption = vec![
-            format!(
-                "{date}, {cores} cores; the disk alone made {} (before) and {} (after) fdatasyncs a second.",
-                plot::thousands(disk_before),
-                plot::thousands(disk_after)
-            ),
-            format!(
-                "Direct commits, two syncs each. {} s a measurement, medians of {}; thin bars: least and most.",
-                options.seconds, grid.rounds
-            ),
-        ];
-        caption.extend(options.note.clone());
+        let caption = caption(&options, grid, disk_before, disk_after);
         fs::write(path, plot::svg(&points, &caption)).expect("the picture can be written");
     }
 }
@@ -161,6 +148,27 @@ fn verdicts(report: &mut Report, points: &[Point]) {
     report.verdict("rebase wastes per claim", wasted, "at most 0.1", wasted <= 0.1);
     let ratio = rebase.claims(0.5) / strict.claims(0.5);
     report.verdict("rebase claims for each strict one", ratio, "at least 3", ratio >= 3.0);
+}
+
+fn caption(options: &Options, grid: &Grid, disk_before: f64, disk_after: f64) -> Vec<String> {
+    let date = &Timestamp::now().to_string()[..10];
+    let cores = thread::available_parallelism().expect("a machine has cores");
+    let seconds = options.seconds;
+    let rounds = match grid.rounds {
+        1 => format!("{seconds} s for each point."),
+        rounds => format!(
+            "Medians of {rounds} rounds, {seconds} s for each point; thin bars: least and most, as far as they fit."
+        ),
+    };
+    let mut caption = vec![
+        format!(
+            "{date}, {cores} cores. The disk by itself: {disk_before:.0} fdatasyncs a second before the run, \
+             {disk_after:.0} after it."
+        ),
+        format!("Each process commits directly, with two syncs. {rounds}"),
+    ];
+    caption.extend(options.note.clone());
+    caption
 }
 
 fn disk(options: &Options) -> f64 {

@@ -64,7 +64,7 @@ impl Frame<'_> {
     }
 
     fn y(&self, value: f64) -> f64 {
-        self.top + PLOT_HEIGHT * (1.0 - value / self.most)
+        self.top + PLOT_HEIGHT * (1.0 - (value / self.most).min(1.0))
     }
 }
 
@@ -78,7 +78,8 @@ pub fn svg(points: &[Point], caption: &[String]) -> String {
     legend(&mut body);
     let mut top = LEGEND_HEIGHT;
     for row in &ROWS {
-        let most = points.iter().map(|point| (row.figure)(point, 1.0)).fold(f64::MIN_POSITIVE, f64::max);
+        // One lucky round would make all the rest small: a bar that does not fit ends at the frame.
+        let most = points.iter().map(|point| (row.figure)(point, 0.5)).fold(f64::MIN_POSITIVE, f64::max);
         let step = step(most);
         let most = (most / step).ceil() * step;
         text(&mut body, 0.0, top + 16.0, "title", row.title);
@@ -103,13 +104,8 @@ pub fn svg(points: &[Point], caption: &[String]) -> String {
     let height = top - LINE_HEIGHT + 8.0;
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
-         aria-label=\"claims and attempts in vain over the number of workers\">\n  <style>{STYLE}</style>\n{body}</svg>\n"
+         aria-label=\"claims and attempts in vain, over workers\">\n  <style>{STYLE}</style>\n{body}</svg>\n"
     )
-}
-
-/// Thousands with a k, so that a caption can be read at a glance.
-pub fn thousands(value: f64) -> String {
-    format!("{:.1}k", value / 1e3)
 }
 
 fn legend(svg: &mut String) {
