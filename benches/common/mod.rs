@@ -2,7 +2,8 @@
 #![allow(dead_code, reason = "each bench uses its part of this")]
 
 use std::{
-    env, fs,
+    env,
+    fs::{self, File},
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
@@ -25,6 +26,8 @@ pub struct Options {
     pub quick: bool,
     /// `--full`: also what takes minutes.
     pub full: bool,
+    /// `--sweep`: all that one plot of the bench shows.
+    pub sweep: bool,
     /// `--seconds N`: how long each measurement runs.
     pub seconds: f64,
     /// `--only WORD`: the lines whose section has the word in its name.
@@ -32,23 +35,39 @@ pub struct Options {
     /// `--folder PATH`: where the stores are made; what counts is its disk.
     folder: PathBuf,
     json: Option<PathBuf>,
+    /// `--svg FILE`: where a picture of the figures goes.
+    pub svg: Option<PathBuf>,
+    /// `--note TEXT`: what the picture's reader should know of this run.
+    pub note: Option<String>,
 }
 
 impl Options {
     pub fn parse(seconds: f64, seconds_quick: f64) -> Self {
         let mut args = env::args().skip(1);
-        let mut options =
-            Self { quick: false, full: false, seconds: 0.0, only: None, folder: env::temp_dir(), json: None };
+        let mut options = Self {
+            quick: false,
+            full: false,
+            sweep: false,
+            seconds: 0.0,
+            only: None,
+            folder: env::temp_dir(),
+            json: None,
+            svg: None,
+            note: None,
+        };
         while let Some(arg) = args.next() {
             let mut value = || args.next().unwrap_or_else(|| panic!("{arg} needs a value"));
             match arg.as_str() {
                 "--bench" => {} // cargo's own
                 "--quick" => options.quick = true,
                 "--full" => options.full = true,
+                "--sweep" => options.sweep = true,
                 "--seconds" => options.seconds = value().parse().expect("--seconds is a number"),
                 "--only" => options.only = Some(value()),
                 "--folder" => options.folder = value().into(),
                 "--json" => options.json = Some(value().into()),
+                "--svg" => options.svg = Some(value().into()),
+                "--note" => options.note = Some(value()),
                 other => panic!("there is no option {other}"),
             }
         }
@@ -227,6 +246,16 @@ pub fn repeat_for(duration: Duration, mut body: impl FnMut()) -> (u64, Duration)
         count += 1;
     }
     (count, began.elapsed())
+}
+
+/// Appends to a new file and syncs its data, again and again: how often, and how long that took.
+pub fn append_synced(folder: &Path, bytes: usize, duration: Duration) -> (u64, Duration) {
+    let mut file = File::create(folder.join("appended")).expect("a file can be made");
+    let bytes = vec![7; bytes];
+    repeat_for(duration, || {
+        file.write_all(&bytes).expect("the disk is written");
+        file.sync_data().expect("the disk is synced");
+    })
 }
 
 /// What lies at a part of the way through, sorted: 0.5 is the median.

@@ -1,8 +1,6 @@
 //! The disk and redb alone, and one enqueue at a time next to one row at a time of redb.
 
 use std::{
-    fs::File,
-    io::Write as _,
     path::Path,
     time::{Duration, Instant},
 };
@@ -12,7 +10,7 @@ use serde_json::json;
 
 use crate::{
     PAYLOAD_BYTES,
-    common::{Options, Report, float, open_counted, quantile, repeat_for},
+    common::{Options, Report, append_synced, float, open_counted, quantile, repeat_for},
     job, rate_line,
 };
 
@@ -22,11 +20,7 @@ const REDB_SYNCS: u64 = 2;
 
 pub fn measure(options: &Options, report: &mut Report) {
     let folder = options.fresh_folder();
-    let mut file = File::create(folder.path().join("appended")).expect("a file can be made");
-    let (count, took) = repeat_for(options.duration(), || {
-        file.write_all(&[7; PAYLOAD_BYTES]).expect("the disk is written");
-        file.sync_data().expect("the disk is synced");
-    });
+    let (count, took) = append_synced(folder.path(), PAYLOAD_BYTES, options.duration());
     rate_line(report, "append 200 bytes and fdatasync", count, took, count);
     let mut row = BareRow::new(&folder.path().join("bare.redb"));
     let (count, took) = repeat_for(options.duration(), || row.insert());
