@@ -22,6 +22,7 @@ use crate::{
         paths::{Path, Paths},
         recovery::{log_in_use, recover_log},
         site::Site,
+        snapshot::version_of,
         ticket::{Pending, name_who_is_stopped},
         verdict::Asked,
         view::get_record,
@@ -211,7 +212,7 @@ pub(crate) fn write_and_know(
     }
     let found = site.engine.recover().and_then(|()| {
         let rows = site.engine.latest()?;
-        Ok(get_record::<StoreRecord>(rows.as_ref(), keys::STORE)?.unwrap_or_default().version)
+        version_of(rows.as_ref())
     });
     match found {
         Ok(version) if version == after => Ok(()),
