@@ -31,7 +31,7 @@ fn server_commits_for_others_and_leaves_in_order() {
     for _ in 0..3 {
         cli.id(&["enqueue", "a"]);
     }
-    assert_eq!(cli.json(&["stats"])[0]["ready"], 3);
+    assert_eq!(cli.json(&["stats", "--fresh"])[0]["ready"], 3);
     serving.signal("TERM");
     let ran = serving.end().succeeds();
     assert!(ran.stderr.contains("serves") && ran.stderr.contains("commits for all"), "{ran:?}");

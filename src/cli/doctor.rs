@@ -161,7 +161,10 @@ impl Report {
         let glance = match glance(path, LOOK) {
             Ok(Some(glance)) => glance,
             Ok(None) => {
-                let text = format!("{name}: {size}; its last writer died, and who opens it next recovers it");
+                let text = format!(
+                    "{name}: {size}; its last writer died, and who opens it next recovers it; \
+                                    until then its folder may hold what was answered last: keep both together"
+                );
                 self.fact("file", text, json!({ "bytes": bytes, "needs_recovery": true }));
                 return None;
             }
@@ -204,7 +207,10 @@ impl Report {
             let is_stopped = seen.alive
                 && self.note_if_stopped(
                     seen.pid,
-                    format!("is a worker, whose jobs others take when its lease is over ({})", seen.label),
+                    format!(
+                        "is a worker, whose jobs others take after its lease unless it holds the writer's lock ({})",
+                        seen.label
+                    ),
                 );
             let state = match (seen.alive, is_stopped) {
                 (false, _) => "dead",

@@ -7,6 +7,7 @@ use crossbeam_channel::{RecvTimeoutError, bounded};
 
 use super::{context::Context, exit::Failure, output::Output, signals::on_stop_signals};
 use crate::{
+    error::Error,
     stone::Commits,
     store::{Store, committer::By},
 };
@@ -25,7 +26,7 @@ SIGINT (Ctrl-C) and SIGTERM end it. Before Ctrl-Z stops it, another gets to comm
 
 --commits HOW, or CASQUE_COMMITS, goes for all commands: logged, the default; unlogged, each
 group of changes into the store's file at once; direct, by each process itself, which then
-is never the one that commits for the others, and waits while another is.
+is never the one that commits for the others, and fails while another is.
 
 Example:
   casque serve")]
@@ -55,6 +56,13 @@ impl Serve {
             return Err(Failure::usage("serve is for commits that are not direct; leave --commits direct away"));
         }
         let store = context.create()?;
+        if let Some(path) = store.path() {
+            // Whoever serves can't tell a caller that it may not write: it is told before it begins.
+            std::fs::OpenOptions::new().write(true).open(path).map_err(|cause| {
+                let text = format!("{} can't be written by this user; run as its owner", path.display());
+                Failure::from(Error::unavailable(text).because(cause))
+            })?;
+        }
         let (stop, stopped) = bounded(1);
         let signals = on_stop_signals(&context.program, &store, move || {
             // One that waits already says the same.

@@ -1,6 +1,7 @@
 //! The stone at work: one thread that reads what clients and the threads of its own process ask, decides it as one
 //! group, makes that durable with one sync, and answers. Windows go into the store's file on another thread meanwhile.
 
+mod clients;
 mod connections;
 mod durability;
 mod flusher;
@@ -20,12 +21,12 @@ use std::{
 use crossbeam_channel::{Receiver, unbounded};
 
 use self::{
+    clients::admit_clients,
     connections::{Connections, Heard},
     flusher::Flusher,
 };
 use crate::{
     clock::{monotonic, sleep},
-    codec,
     engine::{RowSet, StorageHook},
     error::{Error, ErrorKind, Result},
     local::WriterGuard,
@@ -44,7 +45,6 @@ use crate::{
     store::{
         change::{Applied, ClientId},
         committer::{GROUP_CHANGES_MAX, Inbox, Section, Step, Work},
-        conflict::Version,
         desk::Desk,
         group::{Decided, Proposal, decide, fail_unwritten},
         keys,
@@ -53,7 +53,7 @@ use crate::{
         session::remove_if_idle,
         site::Site,
         ticket::Pending,
-        verdict::{Asked, CLIENTS_MAX, HorizonRecord},
+        verdict::Asked,
         view::{Layer, for_each, get_record},
     },
 };
@@ -583,29 +583,6 @@ enum Request {
     CallOff { from: Option<usize>, number: u64 },
     Forget(ClientId),
     Gone(usize),
-}
-
-/// A2: keeps the answers of the newest clients only.
-fn admit_clients<'a>(
-    clients: &mut BTreeSet<(u64, u64)>,
-    entries: impl Iterator<Item = &'a Entry>,
-    rows: &mut RowSet,
-) -> Result<()> {
-    for entry in entries.filter(|entry| matches!(entry.origin, Origin::Client { .. })) {
-        let client = entry.change.id.client;
-        if rows.contains_key(&keys::client(client)) {
-            clients.insert((client.born.0, client.random));
-        }
-    }
-    // In a commit only: rows that no version counts have no place in the log.
-    while !rows.is_empty() && clients.len() > CLIENTS_MAX {
-        let Some((born, random)) = clients.pop_first() else { break };
-        let born = Version(born);
-        rows.insert(keys::client(ClientId { born, random }), None);
-        let horizon = HorizonRecord { born: Version(born.0 + 1) };
-        rows.insert(keys::CLIENT_HORIZON.to_vec(), Some(codec::encode(&horizon)?));
-    }
-    Ok(())
 }
 
 fn is_unavailable(verdict: &Result<Applied>) -> bool {

@@ -101,7 +101,7 @@ impl Maintenance {
         }
         if now >= self.next_prune {
             self.next_prune = now + PRUNE_EVERY;
-            let pruned = self.prune().and_then(|()| self.sweep_lanes());
+            let pruned = self.prune().and_then(|()| self.sweep_lanes()).and_then(|()| self.recovery.clear_leftovers());
             self.tell_trouble("remove ended jobs", pruned);
         }
         Some(self.pause())

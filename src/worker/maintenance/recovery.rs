@@ -171,6 +171,17 @@ impl Recovery {
         }
     }
 
+    /// W1: removes the locks of children that have ended.
+    pub(super) fn clear_leftovers(&self) -> Result<()> {
+        let Some(files) = self.store.inner.site.files() else { return Ok(()) };
+        if local::children::list(&files.folder)?.iter().all(|child| child.busy) {
+            return Ok(());
+        }
+        self.store.inner.section("clear what children left", |site| {
+            site.files().map_or(Ok(()), |files| local::remove_leftovers(&files.folder))
+        })?
+    }
+
     /// W1: removes the file of a dead session that holds nothing any more.
     fn bury(&self, session: SessionId) -> Result<()> {
         self.store.inner.section("bury a dead session", move |site| {
