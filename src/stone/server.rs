@@ -7,6 +7,8 @@ mod durability;
 mod flusher;
 
 #[cfg(test)]
+mod group_tests;
+#[cfg(test)]
 mod hostile_tests;
 
 use std::{
@@ -134,6 +136,8 @@ struct Stone<'a> {
     parked: Lot,
     /// Queues with jobs that a claim was not given, since its client showed no life.
     unserved: HashSet<String>,
+    /// Claims were parked by a group that put jobs into their queues after they were decided.
+    is_to_serve: bool,
     clients: BTreeSet<(u64, u64)>,
     is_leaving: bool,
 }
@@ -179,6 +183,7 @@ impl<'a> Stone<'a> {
             ended: monotonic(),
             parked: Lot::default(),
             unserved: HashSet::new(),
+            is_to_serve: false,
             clients,
             is_leaving: false,
         };
@@ -205,7 +210,8 @@ impl<'a> Stone<'a> {
             }
             let (group, errands) = self.gather();
             // Who showed no life when there was something for it may have done so now.
-            let may_serve = self.connections.take_life() && !self.unserved.is_empty();
+            let has_life = self.connections.take_life();
+            let may_serve = (std::mem::take(&mut self.is_to_serve) || has_life) && !self.unserved.is_empty();
             if !group.is_empty() || may_serve {
                 self.commit(group)?;
             }
@@ -230,7 +236,7 @@ impl<'a> Stone<'a> {
         ];
         let sleep = next.into_iter().flatten().map(|at| at.saturating_duration_since(now)).min();
         let mut sleep = sleep.unwrap_or(SLEEP_MAX).min(SLEEP_MAX);
-        if self.connections.has_unread() {
+        if self.connections.has_unread() || self.is_to_serve {
             sleep = Duration::ZERO;
         }
         self.is_asleep.store(true, Ordering::SeqCst);
@@ -431,6 +437,8 @@ impl<'a> Stone<'a> {
         };
         self.ground.desk.step(Step::Applied);
         let mut served = served;
+        let may_park = entries.iter().any(|entry| entry.wait_until.is_some());
+        let queues = if may_park { queues_with_jobs(&rows) } else { HashSet::new() };
         if !rows.is_empty()
             && let Err(failure) = self.make_durable(rows, before, after)
         {
@@ -441,17 +449,24 @@ impl<'a> Stone<'a> {
         }
         self.ground.desk.step(Step::Written);
         let now = monotonic();
+        let mut has_parked = false;
         for (entry, verdict) in entries.into_iter().zip(verdicts) {
             let Entry { origin, change, asked, wait_until } = entry;
             match (&verdict, wait_until) {
                 (Ok(applied), Some(until)) if now < until && is_to_wait(&change, applied) => {
                     self.parked.park(Entry { origin, change, asked, wait_until: Some(until) });
+                    has_parked = true;
                 }
                 _ => self.answer(origin, verdict),
             }
         }
         for (parked, answer) in served {
             self.answer(parked.origin, answer);
+        }
+        if has_parked && !queues.is_empty() {
+            // What came behind them in their own group may be for them.
+            self.unserved.extend(queues);
+            self.is_to_serve = true;
         }
         Ok(())
     }
