@@ -75,3 +75,20 @@ impl Seat {
         self.serving.write().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
+
+/// Sees to it that nobody waits for a stone that is none any more, however it ended.
+pub(super) struct Vacant<'a> {
+    seat: &'a Seat,
+}
+
+impl<'a> Vacant<'a> {
+    pub(super) fn at_the_end(seat: &'a Seat) -> Self {
+        Self { seat }
+    }
+}
+
+impl Drop for Vacant<'_> {
+    fn drop(&mut self) {
+        self.seat.vacate();
+    }
+}

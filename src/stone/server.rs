@@ -7,8 +7,6 @@ mod durability;
 mod flusher;
 
 #[cfg(test)]
-mod group_tests;
-#[cfg(test)]
 mod hostile_tests;
 
 use std::{
@@ -39,7 +37,7 @@ use crate::{
         entry::{Closer, Entry, Origin},
         log::{Half, Log},
         parked::{Lot, Served, is_to_wait, queues_with_jobs},
-        seat::{Errand, Seat, Serving},
+        seat::{Errand, Seat, Serving, Vacant},
         socket,
         window::Window,
         wire::Refusal,
@@ -92,23 +90,12 @@ pub(crate) struct Ground<'a> {
 /// # Errors
 /// What keeps this process from being the stone; what was answered is in the store's file or in the log.
 pub(crate) fn serve(ground: &Ground<'_>, guard: WriterGuard<'_>) -> Result<()> {
-    let _vacant = Vacant { seat: ground.seat };
+    let _vacant = Vacant::at_the_end(ground.seat);
     let mut stone = Stone::begin(ground, &guard)?;
     let served = stone.run();
     let left = stone.leave();
     drop(guard);
     served.and(left)
-}
-
-/// Sees to it that nobody waits for a stone that is none any more, however it ended.
-struct Vacant<'a> {
-    seat: &'a Seat,
-}
-
-impl Drop for Vacant<'_> {
-    fn drop(&mut self) {
-        self.seat.vacate();
-    }
 }
 
 struct Stone<'a> {

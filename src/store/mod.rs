@@ -42,6 +42,8 @@ mod snapshot_tests;
 mod stamp_tests;
 #[cfg(test)]
 mod view_tests;
+#[cfg(test)]
+mod waiting_tests;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
