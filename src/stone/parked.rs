@@ -42,6 +42,15 @@ pub(super) fn is_to_wait(change: &Change, applied: &Applied) -> bool {
     only_claim(change).is_some() && applied.version.is_none() && applied.outcomes.iter().all(found_nothing)
 }
 
+/// Queues with jobs that may be for a claim that waits, and was not tried.
+#[derive(Default)]
+pub(super) struct Unserved {
+    pub(super) queues: HashSet<String>,
+    /// They are to be tried now: claims were parked by the very group that put jobs into their queues behind them. Else
+    /// it was a client that showed no life, and they are tried when somebody shows some.
+    pub(super) is_due: bool,
+}
+
 /// What became of a claim that was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Served {

@@ -36,7 +36,7 @@ use crate::{
         candidate::News,
         entry::{Closer, Entry, Origin},
         log::{Half, Log},
-        parked::{Lot, Served, is_to_wait, queues_with_jobs},
+        parked::{Lot, Served, Unserved, is_to_wait, queues_with_jobs},
         seat::{Errand, Seat, Serving, Vacant},
         socket,
         window::Window,
@@ -121,10 +121,7 @@ struct Stone<'a> {
     /// When the last window ended.
     ended: Instant,
     parked: Lot,
-    /// Queues with jobs that a claim was not given, since its client showed no life.
-    unserved: HashSet<String>,
-    /// Claims were parked by a group that put jobs into their queues after they were decided.
-    is_to_serve: bool,
+    unserved: Unserved,
     clients: BTreeSet<(u64, u64)>,
     is_leaving: bool,
 }
@@ -169,8 +166,7 @@ impl<'a> Stone<'a> {
             closers: Vec::new(),
             ended: monotonic(),
             parked: Lot::default(),
-            unserved: HashSet::new(),
-            is_to_serve: false,
+            unserved: Unserved::default(),
             clients,
             is_leaving: false,
         };
@@ -198,7 +194,7 @@ impl<'a> Stone<'a> {
             let (group, errands) = self.gather();
             // Who showed no life when there was something for it may have done so now.
             let has_life = self.connections.take_life();
-            let may_serve = (std::mem::take(&mut self.is_to_serve) || has_life) && !self.unserved.is_empty();
+            let may_serve = (std::mem::take(&mut self.unserved.is_due) || has_life) && !self.unserved.queues.is_empty();
             if !group.is_empty() || may_serve {
                 self.commit(group)?;
             }
@@ -223,7 +219,7 @@ impl<'a> Stone<'a> {
         ];
         let sleep = next.into_iter().flatten().map(|at| at.saturating_duration_since(now)).min();
         let mut sleep = sleep.unwrap_or(SLEEP_MAX).min(SLEEP_MAX);
-        if self.connections.has_unread() || self.is_to_serve {
+        if self.connections.has_unread() || self.unserved.is_due {
             sleep = Duration::ZERO;
         }
         self.is_asleep.store(true, Ordering::SeqCst);
@@ -452,8 +448,8 @@ impl<'a> Stone<'a> {
         }
         if has_parked && !queues.is_empty() {
             // What came behind them in their own group may be for them.
-            self.unserved.extend(queues);
-            self.is_to_serve = true;
+            self.unserved.queues.extend(queues);
+            self.unserved.is_due = true;
         }
         Ok(())
     }
@@ -466,9 +462,9 @@ impl<'a> Stone<'a> {
     ) -> Result<(Vec<Result<Applied>>, RowSet, StoreRecord, Vec<(Entry, Result<Applied>)>)> {
         let Decided { verdicts, mut rows, mut after } = self.decide(entries)?;
         let mut served = Vec::new();
-        if !self.parked.is_empty() && (!rows.is_empty() || !self.unserved.is_empty()) {
+        if !self.parked.is_empty() && (!rows.is_empty() || !self.unserved.queues.is_empty()) {
             let mut queues = queues_with_jobs(&rows);
-            queues.extend(std::mem::take(&mut self.unserved));
+            queues.extend(std::mem::take(&mut self.unserved.queues));
             let mut unserved = HashSet::new();
             if !queues.is_empty() {
                 let (site, window, connections) = (self.ground.site, &self.window, &self.connections);
@@ -493,7 +489,7 @@ impl<'a> Stone<'a> {
                     Served::Yes
                 });
                 served = taken.into_iter().zip(answers).collect();
-                self.unserved = unserved;
+                self.unserved.queues = unserved;
             }
         }
         let claims = served.iter().map(|(entry, _)| entry);
