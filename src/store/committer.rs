@@ -278,7 +278,7 @@ impl Committer {
     pub(crate) fn recover(&self, site: &Site, patience: Duration) -> Result<()> {
         let (answer, receiver) = bounded(1);
         self.inbox.put_work(Work::Recover(answer));
-        receiver.recv_timeout(patience).unwrap_or_else(|error| Err(no_section(site, RECOVER, error)))
+        receiver.recv_timeout(patience).unwrap_or_else(|error| Err(no_section(site, "reading", error)))
     }
 
     /// Ends the thread after what was handed in so far, and the connection to a stone.
