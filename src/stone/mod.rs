@@ -32,7 +32,7 @@ pub enum Commits {
     Logged,
     /// As `Logged`, but as the stone this process writes each group to the store's file at once.
     Unlogged,
-    /// Each change directly, under the writer's lock; this process is never the stone, and asks none. It waits for as
-    /// long as another process is one.
+    /// Each change directly, under the writer's lock; this process is never the stone, and asks none. While another
+    /// process is one its calls wait for the lock in vain, and time out.
     DirectOnly,
 }
