@@ -206,15 +206,15 @@ impl<'a> Check<'a> {
             if !check.lanes.contains(&keys::lane(&job.queue, job.lane())) {
                 check.find(format!("job {} is ready in a lane that has no row, so no claim finds it (INV-1)", job.id));
             }
-            check.job(key, Home::Ready, job)
+            check.job(key, Home::Ready, &job)
         })
     }
 
     fn by_id(&mut self, family: ById) -> Result<()> {
-        self.each::<JobRecord>(&family.all(), |check, key, job| check.job(key, Home::ById(family), job))
+        self.each::<JobRecord>(&family.all(), |check, key, job| check.job(key, Home::ById(family), &job))
     }
 
-    fn job(&mut self, key: &[u8], home: Home, mut job: JobRecord) -> Result<()> {
+    fn job(&mut self, key: &[u8], home: Home, job: &JobRecord) -> Result<()> {
         let state = job.state_in(home);
         let id = job.id;
         if key != job.key_in(home) {
@@ -238,7 +238,7 @@ impl<'a> Check<'a> {
         let index = match home {
             Home::ById(ById::Due) => job.run_at.map(|at| keys::due_time(at, id)),
             Home::ById(ById::Finished | ById::Dead) => job.expires_at.map(|at| keys::expiry(at, id)),
-            Home::Ready | Home::ById(ById::Held) => None,
+            Home::Ready | Home::ById(ById::Held | ById::Waiting) => None,
         };
         if let Some(index) = &index
             && self.rows.get(index)?.is_none()
@@ -246,7 +246,8 @@ impl<'a> Check<'a> {
             self.find(format!("job {id} ({state}) has no entry in its index by time"));
         }
         *self.counts.entry(job.queue.clone()).or_default().now_in(state) += 1;
-        let unique = job.unique.take().filter(|_| !state.is_final()).map(|name| keys::unique(&job.queue, &name));
+        let unique =
+            job.unique().filter(|unique| unique.states.contains(state)).map(|unique| unique.row_of(&job.queue));
         let seen = Seen { state, place: job.place, index, unique };
         if let Some(other) = self.jobs.insert(id, seen) {
             self.find(format!("job {id} is both {} and {state} (INV-1)", other.state));

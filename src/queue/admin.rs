@@ -7,6 +7,7 @@ use crate::{
     engine::Rows,
     error::{Error, ErrorKind, Result},
     queue::{
+        config::{self, QueueSetting},
         enqueue::check_name,
         id::{JobId, Token},
         record::{Finish, HeadRecord, Home, JobRecord},
@@ -59,6 +60,10 @@ pub(crate) enum Admin {
         setting: String,
         value: u64,
     },
+    ConfigureQueue {
+        queue: String,
+        settings: Vec<QueueSetting>,
+    },
 }
 
 pub(crate) fn administer(context: &mut Context<'_>, admin: &Admin) -> Result<Outcome> {
@@ -72,6 +77,7 @@ pub(crate) fn administer(context: &mut Context<'_>, admin: &Admin) -> Result<Out
         Admin::Prune { limit } => prune(context, *limit),
         Admin::SweepLanes => sweep_lanes(context),
         Admin::Configure { setting, value } => configure(context, setting, *value),
+        Admin::ConfigureQueue { queue, settings } => config::configure(context, queue, settings),
     }
 }
 
@@ -92,7 +98,7 @@ fn cancel(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
             context.rows.put_record(ById::Held.key(id), &job)?;
             Ok(settled(&job, State::Running))
         }
-        Home::Ready | Home::ById(ById::Due) => {
+        Home::Ready | Home::ById(ById::Due | ById::Waiting) => {
             context.take_out(&job, home);
             let outcome = settled(&job, State::Cancelled);
             context.end_cancelled(job)?;
@@ -119,6 +125,7 @@ fn retry(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
             job.result = None;
         }
         Home::ById(ById::Due) => context.take_out(&job, home),
+        Home::ById(ById::Waiting) => return Err(refused(&job, home, "retried", "it waits for other jobs")),
         Home::Ready => return Ok(settled(&job, State::Ready)),
         Home::ById(ById::Held) => return Err(refused(&job, home, "retried", "it runs now")),
     }
@@ -130,12 +137,12 @@ fn retry(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
 
 /// A job that ended has given up its unique key; another may hold it by now.
 fn take_unique_back(context: &mut Context<'_>, job: &JobRecord) -> Result<()> {
-    let Some(unique) = &job.unique else { return Ok(()) };
-    let key = keys::unique(&job.queue, unique);
+    let Some(unique) = job.unique() else { return Ok(()) };
+    let key = unique.row_of(&job.queue);
     if let Some(holder) = context.rows.get(&key)?.and_then(|bytes| JobId::from_bytes(&bytes)) {
         return Err(Error::invalid(format!(
-            "job {} can't be retried: job {holder} holds its unique key \"{unique}\" now",
-            job.id
+            "job {} can't be retried: job {holder} holds its unique key \"{}\" now",
+            job.id, unique.key
         )));
     }
     context.rows.put(key, job.id.to_bytes().to_vec());
@@ -160,7 +167,10 @@ fn requeue(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
     match home {
         Home::Ready | Home::ById(ById::Due) => context.take_out(&job, home),
         Home::ById(ById::Held) => return Err(refused(&job, home, "requeued", "it runs now; release it first")),
-        Home::ById(_) => return Err(refused(&job, home, "requeued", "it has ended; retry it")),
+        Home::ById(ById::Waiting) => return Err(refused(&job, home, "requeued", "it waits for other jobs")),
+        Home::ById(ById::Finished | ById::Dead) => {
+            return Err(refused(&job, home, "requeued", "it has ended; retry it"));
+        }
     }
     job.run_at = None;
     context.renew_place(&mut job);

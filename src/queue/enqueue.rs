@@ -11,6 +11,7 @@ use crate::{
     engine::Rows,
     error::{Error, Result},
     queue::{
+        extra::{Extra, OnFailure, StateSet, UniqueRecord, UniqueScope, unique_row},
         id::JobId,
         lane::check_priority,
         record::{Home, JobRecord},
@@ -18,7 +19,7 @@ use crate::{
     store::{
         apply::Context,
         change::{BATCH_JOBS_MAX, Outcome},
-        keys::{self, ById},
+        keys::ById,
         view::inconsistent,
     },
 };
@@ -41,10 +42,46 @@ pub(crate) struct NewJob {
     pub(crate) args_version: u32,
     pub(crate) priority: i64,
     pub(crate) when: When,
-    pub(crate) unique: Option<String>,
     pub(crate) attempts_max: u32,
     pub(crate) metadata: Vec<(String, String)>,
     pub(crate) keep: bool,
+    pub(crate) extra: Option<Box<NewExtra>>,
+}
+
+/// What most jobs don't ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NewExtra {
+    pub(crate) unique: Option<NewUnique>,
+    pub(crate) key: Option<String>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) at_most_once: bool,
+    /// It waits for the end of these.
+    pub(crate) after: Vec<Dependency>,
+    pub(crate) on_failure: OnFailure,
+    /// Jobs that wait for the end of this one too.
+    pub(crate) before: Vec<Dependency>,
+    /// It waits until it is told that no more comes before it.
+    pub(crate) is_open: bool,
+    /// It can be found by its change and its index there.
+    pub(crate) is_referenced: bool,
+}
+
+/// A job that another waits for, or that waits for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Dependency {
+    Job(JobId),
+    /// The how-manieth of those that this change enqueues, from 0.
+    Enqueued(u32),
+}
+
+/// A unique key to take.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NewUnique {
+    pub(crate) key: String,
+    pub(crate) scope: UniqueScope,
+    pub(crate) states: StateSet,
+    /// How long it is held at most, from the enqueueing on.
+    pub(crate) within: Option<Duration>,
 }
 
 /// When a job may first run.
@@ -57,6 +94,10 @@ pub(crate) enum When {
 }
 
 impl NewJob {
+    pub(crate) fn unique(&self) -> Option<&NewUnique> {
+        self.extra.as_ref()?.unique.as_ref()
+    }
+
     /// Checks all that can be told without the store; gives the priority.
     ///
     /// # Errors
@@ -64,8 +105,8 @@ impl NewJob {
     pub(crate) fn check(&self) -> Result<i8> {
         check_name("queue", &self.queue)?;
         check_name("task", &self.task)?;
-        if let Some(unique) = &self.unique {
-            check_name("unique key", unique)?;
+        if let Some(unique) = self.unique() {
+            check_name("unique key", &unique.key)?;
         }
         if self.attempts_max == 0 {
             return Err(Error::invalid("a job needs at least one attempt; max attempts is 0"));
@@ -104,7 +145,6 @@ pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome
         args: job.args.clone(),
         args_version: job.args_version,
         metadata: job.metadata.clone(),
-        unique: job.unique.clone(),
         attempt: 0,
         attempts_max: job.attempts_max,
         suspect: false,
@@ -120,19 +160,31 @@ pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome
         result: None,
         errors: Vec::new(),
         finish: None,
+        extra: job.extra.as_ref().map(|extra| Box::new(extra_of(extra, context.now))),
     };
     let home = if run_at.is_some_and(|at| at > context.now) { Home::ById(ById::Due) } else { Home::Ready };
     context.put_in(&record, home)?;
-    if let Some(unique) = &job.unique {
-        context.rows.put(keys::unique(&job.queue, unique), id.to_bytes().to_vec());
+    if let Some(unique) = record.unique() {
+        context.rows.put(unique.row_of(&job.queue), id.to_bytes().to_vec());
     }
     Ok(Outcome::Enqueued { job: id, existing: false })
 }
 
+fn extra_of(new: &NewExtra, now: Timestamp) -> Extra {
+    let unique = new.unique.as_ref().map(|unique| UniqueRecord {
+        key: unique.key.clone(),
+        scope: unique.scope,
+        states: unique.states,
+        until: unique.within.map(|within| now.after(within)),
+    });
+    Extra { unique, key: new.key.clone(), timeout: new.timeout, at_most_once: new.at_most_once, ..Extra::default() }
+}
+
 fn holder_of_unique(context: &Context<'_>, job: &NewJob) -> Result<Option<JobId>> {
-    let Some(unique) = &job.unique else { return Ok(None) };
-    let Some(bytes) = context.rows.get(&keys::unique(&job.queue, unique))? else { return Ok(None) };
-    JobId::from_bytes(&bytes).map(Some).ok_or_else(|| inconsistent(format!("unique key \"{unique}\" names no job")))
+    let Some(unique) = job.unique() else { return Ok(None) };
+    let key = &unique.key;
+    let Some(bytes) = context.rows.get(&unique_row(unique.scope, &job.queue, key))? else { return Ok(None) };
+    JobId::from_bytes(&bytes).map(Some).ok_or_else(|| inconsistent(format!("unique key \"{key}\" names no job")))
 }
 
 /// # Errors

@@ -94,7 +94,7 @@ impl JobInfo {
             args: job.args,
             args_version: job.args_version,
             metadata: job.metadata,
-            unique: job.unique,
+            unique: job.extra.and_then(|extra| extra.unique).map(|unique| unique.key),
             enqueued_at: job.enqueued_at,
             run_at: job.run_at,
             started_at: job.started_at,

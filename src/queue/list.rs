@@ -114,6 +114,7 @@ fn sources(rows: &dyn Rows, filter: &JobFilter) -> Result<Vec<Source>> {
     for (family, states) in [
         (ById::Held, &[State::Running][..]),
         (ById::Due, &[State::Scheduled]),
+        (ById::Waiting, &[State::Waiting]),
         (ById::Finished, &[State::Completed, State::Cancelled]),
         (ById::Dead, &[State::Dead]),
     ] {

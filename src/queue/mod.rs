@@ -6,8 +6,10 @@
 pub(crate) mod admin;
 pub(crate) mod chunks;
 pub(crate) mod claim;
+pub(crate) mod config;
 pub(crate) mod counts;
 pub(crate) mod enqueue;
+pub(crate) mod extra;
 mod handle;
 mod held;
 pub(crate) mod id;

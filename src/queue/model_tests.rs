@@ -262,7 +262,7 @@ fn enqueue(rig: &mut Rig, model: &mut Model, verb: &Verb) {
             queue: QUEUES[*queue].into(),
             priority: *priority,
             when: When::After(Duration::from_secs(*delay)),
-            unique: unique.map(|key| key.to_string()),
+            extra: unique.map(|key| Box::new(super::rig_tests::unique(&key.to_string()))),
             attempts_max: *attempts_max,
             keep: *keep,
             ..job(TASKS[*task])

@@ -34,7 +34,7 @@ impl Context<'_> {
                     self.rows.remove(keys::expiry(at, job.id));
                 }
             }
-            Home::Ready | Home::ById(ById::Held) => {}
+            Home::Ready | Home::ById(ById::Held | ById::Waiting) => {}
         }
     }
 
@@ -58,7 +58,7 @@ impl Context<'_> {
                     self.rows.put(keys::expiry(at, job.id), Vec::new());
                 }
             }
-            Home::ById(ById::Held) => {}
+            Home::ById(ById::Held | ById::Waiting) => {}
         }
         Ok(())
     }
@@ -82,24 +82,28 @@ impl Context<'_> {
     /// Ends a job that succeeded. It is kept only where it has a result, or asks to be kept.
     pub(crate) fn end_completed(&mut self, mut job: JobRecord) -> Result<()> {
         self.count_completed(&job.queue);
-        if job.result.is_none() && !job.keep {
+        let config = self.config(&job.queue)?;
+        let (keeps, retention) = (config.keeps_completed, config.retention_completed);
+        if job.result.is_none() && !job.keep && !keeps {
             self.retire(&job);
             self.forget_place(&job);
             return Ok(());
         }
-        let retention = self.settings()?.retention_completed;
+        let retention = retention.unwrap_or(self.settings()?.retention_completed);
         job.finish = Some(Finish::Completed);
         self.end(job, ById::Finished, retention)
     }
 
     pub(crate) fn end_cancelled(&mut self, mut job: JobRecord) -> Result<()> {
-        let retention = self.settings()?.retention_cancelled;
+        let retention = self.config(&job.queue)?.retention_cancelled;
+        let retention = retention.unwrap_or(self.settings()?.retention_cancelled);
         job.finish = Some(Finish::Cancelled);
         self.end(job, ById::Finished, retention)
     }
 
     pub(crate) fn end_dead(&mut self, job: JobRecord) -> Result<()> {
-        let retention = self.settings()?.retention_dead;
+        let retention = self.config(&job.queue)?.retention_dead;
+        let retention = retention.unwrap_or(self.settings()?.retention_dead);
         self.end(job, ById::Dead, retention)
     }
 
@@ -115,8 +119,8 @@ impl Context<'_> {
 
     /// S24: no unique key outlives its job.
     fn retire(&mut self, job: &JobRecord) {
-        if let Some(unique) = &job.unique {
-            self.rows.remove(keys::unique(&job.queue, unique));
+        if let Some(unique) = job.unique() {
+            self.rows.remove(unique.row_of(&job.queue));
         }
     }
 

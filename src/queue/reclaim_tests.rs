@@ -1,6 +1,6 @@
 //! P3 and P4: what becomes of the jobs of a session that died or stopped, and how a suspect job is claimed.
 
-use super::rig_tests::{OTHER_SESSION, QUEUE, Rig, SESSION, claim, ids, job, reclaim};
+use super::rig_tests::{OTHER_SESSION, QUEUE, Rig, SESSION, claim, ids, job, reclaim, unique};
 use crate::queue::{
     admin::Admin,
     claim::Claim,
@@ -117,7 +117,7 @@ fn reclaimed_job_that_was_being_cancelled_is_cancelled() {
 #[test]
 fn job_that_died_with_its_process_at_its_last_attempt_is_dead_and_frees_its_unique_key() {
     let mut rig = Rig::new();
-    let new = || NewJob { attempts_max: 1, unique: Some("one".into()), ..job("a") };
+    let new = || NewJob { attempts_max: 1, extra: Some(Box::new(unique("one"))), ..job("a") };
     let id = rig.enqueue(new());
     let (_, token) = rig.claim_one();
     let reclaimed = rig.reclaim(Reclaim { started: vec![(id, token, rig.now)], ..reclaim() });

@@ -6,6 +6,7 @@ use crate::{
     clock::Timestamp,
     codec::{Payload, Record},
     queue::{
+        extra::{Extra, UniqueRecord},
         id::{JobId, Place, SessionId, Token},
         lane::{Lane, PRIORITY_MAX, PRIORITY_MIN},
         state::State,
@@ -34,7 +35,6 @@ pub(crate) struct JobRecord {
     pub(crate) args: Payload,
     pub(crate) args_version: u32,
     pub(crate) metadata: Vec<(String, String)>,
-    pub(crate) unique: Option<String>,
     pub(crate) attempt: u32,
     pub(crate) attempts_max: u32,
     /// P4: a run of it may have taken its process down.
@@ -53,6 +53,7 @@ pub(crate) struct JobRecord {
     pub(crate) errors: Vec<ErrorRecord>,
     /// For jobs in `finished`: whether they were completed or cancelled.
     pub(crate) finish: Option<Finish>,
+    pub(crate) extra: Option<Box<Extra>>,
 }
 
 impl Record for JobRecord {
@@ -104,6 +105,11 @@ pub(crate) struct ErrorRecord {
 }
 
 impl JobRecord {
+    /// The unique key that it holds in some of its states.
+    pub(crate) fn unique(&self) -> Option<&UniqueRecord> {
+        self.extra.as_ref()?.unique.as_ref()
+    }
+
     pub(crate) fn lane(&self) -> Lane {
         Lane::new(self.priority, self.task, self.suspect)
     }
@@ -121,6 +127,7 @@ impl JobRecord {
         match (home, self.finish) {
             (Home::Ready, _) => State::Ready,
             (Home::ById(ById::Held), _) => State::Running,
+            (Home::ById(ById::Waiting), _) => State::Waiting,
             (Home::ById(ById::Due), _) => State::Scheduled,
             (Home::ById(ById::Dead), _) => State::Dead,
             (Home::ById(ById::Finished), Some(Finish::Cancelled)) => State::Cancelled,

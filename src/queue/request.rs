@@ -8,7 +8,10 @@ use crate::{
     clock::Timestamp,
     codec::Payload,
     error::Result,
-    queue::enqueue::{ATTEMPTS_DEFAULT, NewJob, When},
+    queue::{
+        enqueue::{ATTEMPTS_DEFAULT, NewExtra, NewJob, NewUnique, When},
+        extra::{StateSet, UniqueScope},
+    },
     task::Task,
 };
 
@@ -29,10 +32,10 @@ pub struct JobRequest {
     args_version: u32,
     priority: i64,
     when: When,
-    unique: Option<String>,
     attempts_max: u32,
     metadata: Vec<(String, String)>,
     keep: bool,
+    extra: NewExtra,
 }
 
 impl JobRequest {
@@ -58,10 +61,10 @@ impl JobRequest {
             args_version,
             priority: 0,
             when: When::Now,
-            unique: None,
             attempts_max,
             metadata: Vec::new(),
             keep: false,
+            extra: NewExtra::default(),
         }
     }
 
@@ -91,7 +94,8 @@ impl JobRequest {
 
     /// While a job with this key is in the queue and has not ended, enqueueing another gives that one's id.
     pub fn unique(mut self, key: impl Into<String>) -> Self {
-        self.unique = Some(key.into());
+        self.extra.unique =
+            Some(NewUnique { key: key.into(), scope: UniqueScope::Queue, states: StateSet::UNENDED, within: None });
         self
     }
 
@@ -121,10 +125,10 @@ impl JobRequest {
             args_version: self.args_version,
             priority: self.priority,
             when: self.when,
-            unique: self.unique,
             attempts_max: self.attempts_max,
             metadata: self.metadata,
             keep: self.keep,
+            extra: (self.extra != NewExtra::default()).then(|| Box::new(self.extra)),
         })
     }
 }

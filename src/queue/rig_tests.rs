@@ -13,7 +13,8 @@ use crate::{
         QueueStats,
         admin::Admin,
         claim::{Claim, Claimed},
-        enqueue::{NewJob, When},
+        enqueue::{NewExtra, NewJob, NewUnique, When},
+        extra::{StateSet, UniqueScope},
         id::{JobId, SessionId, Token},
         info::stats,
         moves::find,
@@ -222,11 +223,17 @@ pub(super) fn job(task: &str) -> NewJob {
         args_version: 1,
         priority: 0,
         when: When::Now,
-        unique: None,
         attempts_max: 3,
         metadata: Vec::new(),
         keep: false,
+        extra: None,
     }
+}
+
+/// What has a job hold a unique key until it ends.
+pub(super) fn unique(key: &str) -> NewExtra {
+    let unique = NewUnique { key: key.into(), scope: UniqueScope::Queue, states: StateSet::UNENDED, within: None };
+    NewExtra { unique: Some(unique), ..NewExtra::default() }
 }
 
 /// A claim of an idle worker for the next jobs, whatever their tasks.

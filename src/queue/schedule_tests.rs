@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::rig_tests::{OTHER_SESSION, QUEUE, Rig, claim, ids, job};
+use super::rig_tests::{OTHER_SESSION, QUEUE, Rig, claim, ids, job, unique};
 use crate::{
     clock::Timestamp,
     engine::RowSet,
@@ -177,7 +177,7 @@ fn requeued_job_leaves_no_row_behind_when_it_is_gone() {
     let mut rig = Rig::new();
     let before = rig.rows.all().len();
     for how in [None, Some(1)] {
-        let id = rig.enqueue(NewJob { keep: how.is_some(), unique: Some("key".into()), ..job("a") });
+        let id = rig.enqueue(NewJob { keep: how.is_some(), extra: Some(Box::new(unique("key"))), ..job("a") });
         rig.administer(Admin::Requeue { job: id }).unwrap();
         let (_, token) = rig.claim_one();
         rig.settle(id, token, Ending::Complete { result: None }).unwrap();

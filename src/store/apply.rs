@@ -13,7 +13,7 @@ use crate::{
     codec::{self, Digest},
     engine::{RowSet, Rows},
     error::{Error, Result},
-    queue::{self, counts::Tally, lane::Lane},
+    queue::{self, config::ConfigRecord, counts::Tally, lane::Lane},
     store::{
         change::{Applied, CHANGE_BYTES_MAX, Change, Guard, Intent, Outcome},
         conflict::{Conflict, Subject, Version},
@@ -36,6 +36,8 @@ pub(crate) struct Context<'a> {
     pub(crate) tallies: BTreeMap<String, Tally>,
     pub(crate) lanes_known: HashSet<(String, Lane)>,
     pub(crate) tasks_known: HashMap<String, u32>,
+    /// What is configured for the queue that was asked for last.
+    pub(crate) config_known: Option<(String, ConfigRecord)>,
     settings: Option<Settings>,
     payload_bytes: usize,
 }
@@ -93,6 +95,7 @@ pub(crate) fn apply(change: &Change, rows: &dyn Rows, newest: Version, now: Time
         tallies: BTreeMap::new(),
         lanes_known: HashSet::new(),
         tasks_known: HashMap::new(),
+        config_known: None,
         settings: None,
         payload_bytes: 0,
     };

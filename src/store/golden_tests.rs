@@ -1,12 +1,16 @@
 //! The bytes of each record and of each kind of key, as stores out there hold them. A test that fails here says that
 //! the format was changed: then a schema number is to be added (see `crate::codec`), and a line here, not replaced.
 
+use std::time::Duration;
+
 use crate::{
     clock::Timestamp,
     codec::{self, Payload, Record},
     error::ErrorKind,
     queue::{
         JobRequest,
+        config::{ConfigRecord, RateRecord},
+        extra::{Extra, OnFailure, StateSet, UniqueRecord, UniqueScope, WaitsRecord},
         id::{JobId, SessionId, Token},
         lane::Lane,
         record::{CountRecord, ErrorRecord, Finish, HeadRecord, JobRecord, LeaseRecord, ProgressRecord, TaskRecord},
@@ -80,7 +84,6 @@ fn job() -> JobRecord {
         args,
         args_version: 2,
         metadata: vec![("tenant".into(), "acme".into())],
-        unique: Some("cat".into()),
         attempt: 1,
         attempts_max: 20,
         suspect: true,
@@ -101,6 +104,28 @@ fn job() -> JobRecord {
             message: "no".into(),
         }],
         finish: None,
+        extra: Some(Box::new(Extra {
+            unique: Some(UniqueRecord {
+                key: "cat".into(),
+                scope: UniqueScope::Store,
+                states: StateSet::UNENDED,
+                until: Some(Timestamp::from_millis(1_700_000_000_005)),
+            }),
+            key: Some("acme".into()),
+            timeout: Some(Duration::from_secs(30)),
+            at_most_once: true,
+            waits: Some(WaitsRecord {
+                pending: 1,
+                completed: 2,
+                dead: 3,
+                cancelled: 4,
+                is_open: true,
+                on_failure: OnFailure::Run,
+            }),
+            has_dependents: true,
+            log_lines: 6,
+            is_referenced: true,
+        })),
     }
 }
 
@@ -109,9 +134,10 @@ fn held_job_has_its_golden_bytes() {
     golden(
         &job(),
         "0101fb12040307fdefcdab89674523010c056d65646961059cfbd00700000b076361742e706e67fb800202010674656e \
-         616e740461636d6501036361740114010001fd0068e5cf8b01000001fd0168e5cf8b01000001fd0268e5cf8b01000000 \
+         616e740461636d650114010001fd0068e5cf8b01000001fd0168e5cf8b01000001fd0268e5cf8b01000000 \
          0001ababababababababababababababababfbd10708776f726b65722e37010000003f0468616c66000101fd0368e5cf \
-         8b01000008776f726b65722e36026e6f00",
+         8b01000008776f726b65722e36026e6f00010103636174010f01fd0568e5cf8b010000010461636d65011e0001010102 \
+         03040101010601",
     );
 }
 
@@ -125,17 +151,18 @@ fn finished_job_has_its_golden_bytes() {
         expires_at: Some(Timestamp::from_millis(1_700_086_400_004)),
         result: Some(Payload::json(&[1, 2]).unwrap()),
         finish: Some(Finish::Completed),
+        extra: None,
         ..job()
     };
     golden(
         &finished,
         "0101fb12040307fdefcdab89674523010c056d65646961059cfbd00700000b076361742e706e67fb800202010674656e \
-         616e740461636d6501036361740114010001fd0068e5cf8b01000001fd0168e5cf8b01000001fd0268e5cf8b01000001 \
-         fd0468e5cf8b01000001fd04c40bd58b01000000000101055b312c325d000100",
+         616e740461636d650114010001fd0068e5cf8b01000001fd0168e5cf8b01000001fd0268e5cf8b01000001 \
+         fd0468e5cf8b01000001fd04c40bd58b01000000000101055b312c325d00010000",
     );
     let cancelled = JobRecord { result: None, finish: Some(Finish::Cancelled), ..finished };
     let bytes = codec::encode(&cancelled).unwrap();
-    assert_eq!(bytes[bytes.len() - 2..], [1, 1], "the last bytes are the finish");
+    assert_eq!(bytes[bytes.len() - 3..], [1, 1, 0], "the last bytes are the finish, and that there is no more");
 }
 
 #[test]
@@ -154,6 +181,20 @@ fn records_of_a_queue_have_their_golden_bytes() {
         hijacks: 8,
     };
     golden(&count, "010101020304050607fc7011010008");
+    golden(
+        &ConfigRecord {
+            running_max: Some(4),
+            key_running_max: Some(2),
+            is_strict_by_key: true,
+            rate: Some(RateRecord { jobs: 10, period: Duration::from_secs(1), burst: 20 }),
+            size_max: Some(1_000),
+            retention_completed: Some(Duration::from_mins(1)),
+            retention_dead: None,
+            retention_cancelled: Some(Duration::from_millis(5)),
+            keeps_completed: true,
+        },
+        "01010104010201010a01001401fbe803013c00000100fc404b4c0001",
+    );
     golden(&TaskRecord { number: 5, name: "resize".into() }, "01010506726573697a65");
 }
 
@@ -182,7 +223,7 @@ fn keys_have_their_golden_bytes() {
     let lane = Lane::new(-100, 5, true);
     let id = JobId { version: 1042, index: 3 };
     let at = Timestamp::from_millis(1_700_000_000_000);
-    let keys: [(Vec<u8>, &str); 22] = [
+    let keys: [(Vec<u8>, &str); 24] = [
         (keys::FORMAT.to_vec(), "01"),
         (keys::STORE.to_vec(), "02"),
         (keys::LOG.to_vec(), "03"),
@@ -192,12 +233,14 @@ fn keys_have_their_golden_bytes() {
         (keys::root("a/b"), "10612f62"),
         (keys::head("media"), "206d65646961"),
         (keys::count("media"), "216d65646961"),
+        (keys::queue_config("media"), "236d65646961"),
         (keys::lane("media", lane), "226d6564696100c80000000501"),
         (keys::lane("media", Lane::new(100, 5, false)), "226d6564696100000000000500"),
         (keys::ready("media", lane, id), "306d6564696100c80000000501000000000000041200000003"),
         (ById::Held.key(id), "31000000000000041200000003"),
         (ById::Due.key(id), "32000000000000041200000003"),
         (keys::due_time(at, id), "330000018bcfe56800000000000000041200000003"),
+        (ById::Waiting.key(id), "34000000000000041200000003"),
         (ById::Finished.key(id), "35000000000000041200000003"),
         (ById::Dead.key(id), "36000000000000041200000003"),
         (keys::place(id), "37000000000000041200000003"),

@@ -23,10 +23,12 @@ mod family {
     pub(super) const HEAD: u8 = 0x20;
     pub(super) const COUNT: u8 = 0x21;
     pub(super) const LANE: u8 = 0x22;
+    pub(super) const QUEUE_CONFIG: u8 = 0x23;
     pub(super) const READY: u8 = 0x30;
     pub(super) const HELD: u8 = 0x31;
     pub(super) const DUE: u8 = 0x32;
     pub(super) const DUE_TIME: u8 = 0x33;
+    pub(super) const WAITING: u8 = 0x34;
     pub(super) const FINISHED: u8 = 0x35;
     pub(super) const DEAD: u8 = 0x36;
     pub(super) const PLACE: u8 = 0x37;
@@ -36,7 +38,7 @@ mod family {
     pub(super) const CLIENT: u8 = 0x41;
 
     /// All of them, in order.
-    pub(super) const ALL: [u8; 21] = [
+    pub(super) const ALL: [u8; 23] = [
         FORMAT,
         STORE,
         LOG,
@@ -47,10 +49,12 @@ mod family {
         HEAD,
         COUNT,
         LANE,
+        QUEUE_CONFIG,
         READY,
         HELD,
         DUE,
         DUE_TIME,
+        WAITING,
         FINISHED,
         DEAD,
         PLACE,
@@ -179,6 +183,11 @@ pub(crate) fn counted_queue(key: &[u8]) -> String {
     root_name(key)
 }
 
+/// What was configured for a queue.
+pub(crate) fn queue_config(queue: &str) -> Vec<u8> {
+    key(family::QUEUE_CONFIG, &[queue.as_bytes()])
+}
+
 /// A lane in use.
 pub(crate) fn lane(queue: &str, lane: Lane) -> Vec<u8> {
     key(family::LANE, &[&queue_part(queue), &lane.to_bytes()])
@@ -229,17 +238,19 @@ pub(crate) fn ready_parts(key: &[u8]) -> Option<(String, Lane, Place)> {
 pub(crate) enum ById {
     Held,
     Due,
+    Waiting,
     Finished,
     Dead,
 }
 
 impl ById {
-    pub(crate) const ALL: [Self; 4] = [Self::Held, Self::Due, Self::Finished, Self::Dead];
+    pub(crate) const ALL: [Self; 5] = [Self::Held, Self::Due, Self::Waiting, Self::Finished, Self::Dead];
 
     fn family(self) -> u8 {
         match self {
             Self::Held => family::HELD,
             Self::Due => family::DUE,
+            Self::Waiting => family::WAITING,
             Self::Finished => family::FINISHED,
             Self::Dead => family::DEAD,
         }
@@ -295,7 +306,7 @@ pub(crate) fn places() -> Range {
     prefixed(vec![family::PLACE])
 }
 
-/// The job that holds a unique key in a queue.
+/// The job that holds a unique key in a queue; in the whole store where no queue is named.
 pub(crate) fn unique(queue: &str, name: &str) -> Vec<u8> {
     key(family::UNIQUE, &[&queue_part(queue), name.as_bytes()])
 }
@@ -341,7 +352,13 @@ pub(crate) fn is_read_often(key: &[u8]) -> bool {
     matches!(
         key.first(),
         Some(
-            &(family::SETTING | family::TASK_NUMBER | family::TASK_NAME | family::HEAD | family::COUNT | family::LANE)
+            &(family::SETTING
+                | family::TASK_NUMBER
+                | family::TASK_NAME
+                | family::HEAD
+                | family::COUNT
+                | family::LANE
+                | family::QUEUE_CONFIG)
         )
     )
 }
