@@ -67,6 +67,7 @@ pub(crate) fn check_rows(rows: &dyn Rows) -> Result<Vec<Finding>> {
     check.indexes()?;
     check.places()?;
     check.uniques()?;
+    check.logs()?;
     check.heads_and_counts()?;
     check.clients()?;
     check.foreign_rows()?;
@@ -91,6 +92,7 @@ struct Seen {
     index: Option<Vec<u8>>,
     /// The key of the row that holds its unique key for it.
     unique: Option<Vec<u8>>,
+    log_lines: u32,
 }
 
 impl<'a> Check<'a> {
@@ -248,7 +250,7 @@ impl<'a> Check<'a> {
         *self.counts.entry(job.queue.clone()).or_default().now_in(state) += 1;
         let unique =
             job.unique().filter(|unique| unique.states.contains(state)).map(|unique| unique.row_of(&job.queue));
-        let seen = Seen { state, place: job.place, index, unique };
+        let seen = Seen { state, place: job.place, index, unique, log_lines: job.log_lines() };
         if let Some(other) = self.jobs.insert(id, seen) {
             self.find(format!("job {id} is both {} and {state} (INV-1)", other.state));
         }
@@ -289,6 +291,21 @@ impl<'a> Check<'a> {
             }
         }
         self.find_all(wrong);
+        Ok(())
+    }
+
+    /// Each line of a log is of a job that has so many.
+    fn logs(&mut self) -> Result<()> {
+        let mut stray = Vec::new();
+        for_each(self.rows, &keys::all_job_logs(), |key, _| {
+            let line = keys::log_line_of(key);
+            let is_of_job = |(job, line)| self.jobs.get(&job).is_some_and(|job| line < job.log_lines);
+            if !line.is_some_and(is_of_job) {
+                stray.push(format!("a line of a log is of no job that has it: {}", hex(key)));
+            }
+            Ok(())
+        })?;
+        self.find_all(stray);
         Ok(())
     }
 

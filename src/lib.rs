@@ -60,7 +60,7 @@ pub mod cli;
 pub use clock::Timestamp;
 pub use codec::Payload;
 pub use error::{Error, ErrorKind, Result};
-pub use queue::{JobFilter, JobInfo, JobRequest, Lease, Policy, Queue, QueueView, id::JobId, state::State};
+pub use queue::{JobFilter, JobInfo, JobRequest, JobStatus, Lease, Policy, Queue, QueueView, id::JobId, state::State};
 pub use store::{
     Store,
     conflict::{Conflict, Version},
@@ -84,7 +84,7 @@ pub mod types {
         check::Finding,
         codec::Codec,
         queue::{
-            IntoJob, JobError, QueueStats,
+            IntoJob, JobError, LogLine, QueueStats, Watch,
             claim::Hijack,
             id::{SessionId, Token},
         },

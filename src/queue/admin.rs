@@ -211,7 +211,7 @@ fn prune(context: &mut Context<'_>, limit: usize) -> Result<Outcome> {
             Err(error) => return Err(error),
         };
         context.take_out(&job, home);
-        context.forget_place(&job);
+        context.forget(&job);
         jobs += 1;
     }
     Ok(Outcome::Pruned { jobs })

@@ -18,6 +18,7 @@ mod jobs;
 pub(crate) mod lane;
 pub(crate) mod lease;
 pub(crate) mod list;
+pub(crate) mod log;
 pub(crate) mod moves;
 pub(crate) mod promote;
 pub(crate) mod reclaim;
@@ -26,6 +27,7 @@ mod request;
 pub(crate) mod select;
 pub(crate) mod settle;
 pub(crate) mod state;
+pub(crate) mod status;
 mod view;
 
 #[cfg(test)]
@@ -49,6 +51,8 @@ pub use self::{
     info::{JobError, JobInfo, QueueStats},
     lease::Lease,
     list::JobFilter,
+    log::LogLine,
     request::{IntoJob, JobRequest},
+    status::{JobStatus, Watch},
     view::{Policy, QueueView},
 };

@@ -8,6 +8,7 @@ use crate::{
     queue::{
         id::{JobId, Place, Token},
         lane::Lane,
+        log,
         record::{Finish, Home, JobRecord, TaskRecord},
     },
     store::{
@@ -86,7 +87,7 @@ impl Context<'_> {
         let (keeps, retention) = (config.keeps_completed, config.retention_completed);
         if job.result.is_none() && !job.keep && !keeps {
             self.retire(&job);
-            self.forget_place(&job);
+            self.forget(&job);
             return Ok(());
         }
         let retention = retention.unwrap_or(self.settings()?.retention_completed);
@@ -124,11 +125,13 @@ impl Context<'_> {
         }
     }
 
-    /// Removes the row that tells a job's place; it has one only where that is not its id.
-    pub(crate) fn forget_place(&mut self, job: &JobRecord) {
+    /// Removes what hangs on a job that is about to be gone, wherever it was.
+    pub(crate) fn forget(&mut self, job: &JobRecord) {
+        // It has a row for its place only where that is not its id.
         if job.place != job.id {
             self.rows.remove(keys::place(job.id));
         }
+        log::forget(self, job);
     }
 
     /// Gives a job a place at the back of its queue.

@@ -118,6 +118,7 @@ fn perform(intent: &Intent, context: &mut Context<'_>) -> Result<Outcome> {
         Intent::Progress { job, token, fraction, message } => {
             queue::settle::progress(context, *job, *token, *fraction, message)
         }
+        Intent::Log { job, token, lines } => queue::log::log(context, *job, *token, lines),
         Intent::Promote { limit } => queue::promote::promote(context, *limit),
         Intent::Reclaim(reclaim) => queue::reclaim::reclaim(context, reclaim),
         Intent::Administer(admin) => queue::admin::administer(context, admin),

@@ -121,6 +121,12 @@ pub(crate) enum Intent {
         fraction: f32,
         message: String,
     },
+    /// Adds lines to a job's log.
+    Log {
+        job: JobId,
+        token: Token,
+        lines: Vec<String>,
+    },
     /// Makes jobs whose time has come ready, at most so many.
     Promote {
         limit: usize,

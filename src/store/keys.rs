@@ -34,11 +34,12 @@ mod family {
     pub(super) const PLACE: u8 = 0x37;
     pub(super) const EXPIRY: u8 = 0x38;
     pub(super) const UNIQUE: u8 = 0x39;
+    pub(super) const JOB_LOG: u8 = 0x3e;
     pub(super) const CLIENT_HORIZON: u8 = 0x40;
     pub(super) const CLIENT: u8 = 0x41;
 
     /// All of them, in order.
-    pub(super) const ALL: [u8; 23] = [
+    pub(super) const ALL: [u8; 24] = [
         FORMAT,
         STORE,
         LOG,
@@ -60,6 +61,7 @@ mod family {
         PLACE,
         EXPIRY,
         UNIQUE,
+        JOB_LOG,
         CLIENT_HORIZON,
         CLIENT,
     ];
@@ -314,6 +316,27 @@ pub(crate) fn unique(queue: &str, name: &str) -> Vec<u8> {
 /// All unique keys that are held.
 pub(crate) fn uniques() -> Range {
     prefixed(vec![family::UNIQUE])
+}
+
+/// A line of a job's log.
+pub(crate) fn job_log(id: JobId, line: u32) -> Vec<u8> {
+    key(family::JOB_LOG, &[&id.to_bytes(), &line.to_be_bytes()])
+}
+
+/// A job's log, oldest line first.
+pub(crate) fn job_logs(id: JobId) -> Range {
+    prefixed(key(family::JOB_LOG, &[&id.to_bytes()]))
+}
+
+/// The logs of all jobs.
+pub(crate) fn all_job_logs() -> Range {
+    prefixed(vec![family::JOB_LOG])
+}
+
+/// The job and the line's number in the key of a line of its log.
+pub(crate) fn log_line_of(key: &[u8]) -> Option<(JobId, u32)> {
+    let (id, line) = key.get(1..)?.split_first_chunk::<ID_BYTES>()?;
+    Some((JobId::from_bytes(id)?, u32::from_be_bytes(line.try_into().ok()?)))
 }
 
 /// A2: below which birth clients may have been dropped.
