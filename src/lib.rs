@@ -54,6 +54,8 @@ mod worker;
 mod check;
 mod sessions;
 
+pub mod testing;
+
 #[cfg(feature = "cli")]
 pub mod cli;
 

@@ -334,7 +334,7 @@ impl Lease {
             return Ok(false);
         }
         if run.started_at.is_none() {
-            let at = Timestamp::now();
+            let at = self.held.inner.site.now();
             run.note = self.held.session.note_started(self.id(), self.token(), at)?;
             run.started_at = Some(at);
         }
