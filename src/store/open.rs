@@ -273,7 +273,9 @@ impl StoreOptions {
     }
 
     fn finish(&self, site: Arc<Site>) -> Result<Inner> {
-        let committer = Committer::start(site.clone(), self.step_hook.clone(), self.commits)?;
+        // Without local sockets nobody can be the stone.
+        let commits = if cfg!(unix) { self.commits } else { Commits::DirectOnly };
+        let committer = Committer::start(site.clone(), self.step_hook.clone(), commits)?;
         let hook = self.redb.hook.clone();
         let mut inner = Inner::new(site, committer, self.label_or_default(), self.patience, self.read_only, hook);
         // A1: looked at before it can be asked of a stone, which is told this process's name in the same breath.
