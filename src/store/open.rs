@@ -121,7 +121,8 @@ impl StoreOptions {
         self
     }
 
-    /// How many bytes of the file this process keeps in memory; 64 MiB by default.
+    /// How many bytes of the file this process keeps in memory; 16 MiB by default. More helps who reads all over a
+    /// large root: the rest is read from the system again.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.redb.cache_bytes = bytes;
