@@ -4,7 +4,6 @@
 use std::{
     io::Read as _,
     net::Shutdown,
-    os::unix::net::UnixStream,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
@@ -16,6 +15,7 @@ use crate::{
     engine::StorageHook,
     error::{Error, Result},
     stone::{
+        Stream,
         seat::Errand,
         server::{Ground, serve},
     },
@@ -100,12 +100,12 @@ impl Drop for Candidate {
 /// The connection by which a candidate sees that the stone is gone.
 #[derive(Default)]
 struct Lifeline {
-    stream: Mutex<Option<UnixStream>>,
+    stream: Mutex<Option<Stream>>,
 }
 
 impl Lifeline {
     /// Returns when the other end is gone, or this is cut.
-    fn hold(&self, stream: UnixStream, has_stopped: &dyn Fn() -> bool) {
+    fn hold(&self, stream: Stream, has_stopped: &dyn Fn() -> bool) {
         let Ok(mut held) = stream.try_clone() else { return };
         *self.lock() = Some(stream);
         // Whoever cuts it has said to stop before, so that one of the two sees the other.
@@ -122,7 +122,7 @@ impl Lifeline {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<UnixStream>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Stream>> {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

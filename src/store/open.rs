@@ -123,7 +123,8 @@ impl StoreOptions {
         self
     }
 
-    /// How many bytes of the file this process keeps in memory; 64 MiB by default.
+    /// How many bytes of the file this process keeps in memory; 16 MiB by default. More helps who reads all over a
+    /// large root: the rest is read from the system again.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.redb.cache_bytes = bytes;
@@ -282,7 +283,9 @@ impl StoreOptions {
 
     fn finish(&self, site: Site) -> Result<Arc<Inner>> {
         let site = Arc::new(site.by_clock(self.clock.clone()));
-        let committer = Committer::start(site.clone(), self.step_hook.clone(), self.commits)?;
+        // Without local sockets nobody can be the stone.
+        let commits = if cfg!(unix) { self.commits } else { Commits::DirectOnly };
+        let committer = Committer::start(site.clone(), self.step_hook.clone(), commits)?;
         let hook = self.redb.hook.clone();
         let mut inner = Inner::new(site, committer, self.label_or_default(), self.patience, self.read_only, hook);
         // A1: looked at before it can be asked of a stone, which is told this process's name in the same breath.
