@@ -8,17 +8,18 @@
 //! Ten million jobs are piled up once, or `--jobs N`, or 100,000 with `--quick`. What is done there is also done where
 //! a thousand wait, in turns (`rounds`): through a stone, and by direct commits. Then four workers drain the deep
 //! store, which tells what they take of memory, and it is compacted (`drain`). `--sweep` tries how much of the file
-//! the stone had best keep in memory (`cache`). How large a file becomes through which jobs only pass is in the bench
+//! the stone had best keep in memory (`cache`). What a crowd of jobs that can't run costs is in `crowd`. How large a file becomes through which jobs only pass is in the bench
 //! `growth`.
 //!
 //! What is promised: ten million deep a job takes at most 1.25 times as long as a thousand deep, through a stone; a
 //! worker takes less than 64 MiB, also the one that is the stone; and after a backlog a compaction brings the file
-//! below 128 MiB.
+//! below 128 MiB. Beside a crowd, a claim is at least 0.8 as fast, and writes as much but for 5 %.
 
 #[path = "../common/mod.rs"]
 mod common;
 
 mod cache;
+mod crowd;
 mod drain;
 mod rounds;
 
@@ -39,7 +40,9 @@ const PROCESSES: usize = 4;
 const MEMORY_PROMISED: u64 = 64 << 20;
 
 /// A store, and how many jobs wait in it.
+#[derive(Clone)]
 struct Place {
+    name: String,
     path: PathBuf,
     depth: u64,
 }
@@ -72,6 +75,10 @@ fn main() {
         Report::heading("cache: what the stone's share of the file in memory does, in turns");
         cache::measure(&options, &mut report, &stores[1]);
     }
+    if options.wants("crowd") {
+        Report::heading("crowd: what scheduled, finished and dead jobs cost those that can run");
+        crowd::measure(&options, &mut report, &stores[0], folder.path());
+    }
     if options.wants("drain") {
         Report::heading("drain: workers with default settings empty the deep store");
         drain::measure(&mut report, &stores[1]);
@@ -92,7 +99,7 @@ fn fill(report: &mut Report, path: &Path, depth: u64) -> Place {
         let name = format!("MiB of the stone at its peak, {depth} piled up");
         report.verdict(&name, mebibytes(peak), "below 64", peak < MEMORY_PROMISED);
     }
-    Place { path: path.to_owned(), depth }
+    Place { name: format!("{depth} deep"), path: path.to_owned(), depth }
 }
 
 fn enqueue(queue: &Queue, mut jobs: u64, batch: u64) {
@@ -106,9 +113,13 @@ fn enqueue(queue: &Queue, mut jobs: u64, batch: u64) {
 
 /// With this much of its file in memory, or as much as is usual.
 fn open(path: &str, cache_mebibytes: &str) -> Store {
-    let mut options = StoreOptions::new();
-    if let Ok(mebibytes) = cache_mebibytes.parse::<usize>() {
-        options = options.cache_bytes(mebibytes << 20);
+    options(cache_mebibytes).open(path).expect("the store opens")
+}
+
+fn options(cache_mebibytes: &str) -> StoreOptions {
+    let options = StoreOptions::new();
+    match cache_mebibytes.parse::<usize>() {
+        Ok(mebibytes) => options.cache_bytes(mebibytes << 20),
+        Err(_) => options,
     }
-    options.open(path).expect("the store opens")
 }

@@ -6,24 +6,34 @@
 //! transaction, which reads on a snapshot of its own, so it is slower than a worker's.
 
 use std::{
+    io,
     path::Path,
-    process, thread,
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
-use casque::{Lease, Queue, Store};
+use casque::{
+    Lease, Queue, Store,
+    hooks::{Step, StorageHook, StorageOperation},
+};
 use serde_json::{Value, json};
 
 use crate::{
     FILL_BATCH, PROCESSES, Place,
     common::{Crew, Memory, Options, Report, float, mebibytes, obey, quantile, sum},
-    enqueue, open,
+    enqueue, open, options,
 };
 
 const BATCH: u64 = 100;
 /// What each process enqueues in a round, and then claims and completes.
 const SHARE: u64 = 2 * BATCH;
 const COST_PROMISED: f64 = 1.25;
+const TRIVIAL_WINDOWS: u32 = 20;
 /// Of [`open`]: as much in memory as is usual.
 pub const USUAL: &str = "usual";
 
@@ -34,6 +44,19 @@ const PROMISED: usize = 2;
 
 /// Jobs per second, by what is done with them.
 pub type Rates = [f64; DOINGS.len()];
+
+/// Counts the bytes that are written.
+#[derive(Debug, Default)]
+struct Bytes(AtomicU64);
+
+impl StorageHook for Bytes {
+    fn before(&self, operation: StorageOperation, bytes: u64) -> io::Result<()> {
+        if operation == StorageOperation::Write {
+            self.0.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
 
 /// What it took to pile jobs up.
 pub struct Filled {
@@ -49,7 +72,7 @@ pub fn through_a_stone(options: &Options, report: &mut Report, places: &[Place; 
         report.verdict(&format!("what the depth costs: {doing}"), cost, "at most 1.25", cost <= COST_PROMISED);
     }
     for (place, site) in places.iter().zip(sites) {
-        site.tell_memory(report, place.depth);
+        site.tell_memory(report, &place.name);
     }
 }
 
@@ -57,12 +80,12 @@ pub fn directly(options: &Options, report: &mut Report, places: &[Place; 2]) {
     let mut sites = places.each_ref().map(|place| Site::new(place, None));
     compare(options, report, places, &mut sites);
     for (place, site) in places.iter().zip(sites) {
-        site.tell_memory(report, place.depth);
+        site.tell_memory(report, &place.name);
     }
 }
 
 /// How many times as long each doing takes at the second place, as the median of the pairs.
-fn compare(options: &Options, report: &mut Report, places: &[Place; 2], sites: &mut [Site; 2]) -> Rates {
+pub fn compare(options: &Options, report: &mut Report, places: &[Place; 2], sites: &mut [Site; 2]) -> Rates {
     let pairs = turns(options);
     let mut rates = [Vec::new(), Vec::new()];
     for pair in 0..pairs {
@@ -74,7 +97,7 @@ fn compare(options: &Options, report: &mut Report, places: &[Place; 2], sites: &
     std::array::from_fn(|doing| {
         let name = DOINGS[doing];
         for (place, rates) in places.iter().zip(&rates) {
-            rates_line(report, &format!("{name}, {} deep", place.depth), rates, doing);
+            rates_line(report, &format!("{name}, {}", place.name), rates, doing);
         }
         let costs: Vec<f64> = rates[0].iter().zip(&rates[1]).map(|(one, other)| one[doing] / other[doing]).collect();
         let (least, median, most) = (quantile(&costs, 0.0), quantile(&costs, 0.5), quantile(&costs, 1.0));
@@ -113,13 +136,20 @@ pub struct Site {
     /// None where each commits directly.
     stone: Option<Crew>,
     clients: Crew,
+    rounds: u64,
+}
+
+/// What a stone wrote, in all.
+pub struct Written {
+    pub bytes: f64,
+    pub windows: f64,
 }
 
 impl Site {
     pub fn new(place: &Place, stone_cache: Option<&str>) -> Self {
         let path = place.path.to_str().expect("a path of text");
         let stone = stone_cache.map(|cache| Crew::start(1, "stone", &[path, cache]));
-        Self { stone, clients: Crew::start(PROCESSES, "client", &[path, USUAL]) }
+        Self { stone, clients: Crew::start(PROCESSES, "client", &[path, USUAL]), rounds: 0 }
     }
 
     pub fn work(&mut self, duration: Duration) -> Rates {
@@ -135,6 +165,7 @@ impl Site {
     }
 
     fn round(&mut self) -> [Duration; DOINGS.len()] {
+        self.rounds += 1;
         DOINGS.map(|doing| self.time(doing))
     }
 
@@ -149,12 +180,34 @@ impl Site {
         took
     }
 
-    fn tell_memory(self, report: &mut Report, depth: u64) {
-        memory_line(report, &format!("a client's memory at its peak, {depth} deep"), peak(self.clients.pids()));
+    pub fn tell_memory(self, report: &mut Report, place: &str) {
+        memory_line(report, &format!("a client's memory at its peak, {place}"), peak(self.clients.pids()));
         if self.stone.is_some() {
-            memory_line(report, &format!("the stone's memory at its peak, {depth} deep"), self.stone_peak());
+            memory_line(report, &format!("the stone's memory at its peak, {place}"), self.stone_peak());
         }
         self.leave();
+    }
+
+    /// How many jobs were enqueued, claimed and completed here.
+    pub fn jobs_done(&self) -> u64 {
+        self.rounds * SHARE * PROCESSES as u64
+    }
+
+    pub fn written(&mut self) -> Written {
+        self.ask_stone("written")
+    }
+
+    /// The bytes of a window with next to nothing in it.
+    pub fn trivial_window(&mut self) -> f64 {
+        let written = self.ask_stone("trivial");
+        written.bytes / written.windows
+    }
+
+    fn ask_stone(&mut self, order: &str) -> Written {
+        let stone = self.stone.as_mut().expect("there is a stone");
+        stone.order(order);
+        let answers = stone.answers();
+        Written { bytes: sum(&answers, "bytes"), windows: sum(&answers, "windows") }
     }
 
     pub fn stone_peak(&self) -> Option<u64> {
@@ -188,12 +241,37 @@ pub fn peak(pids: impl Iterator<Item = u32>) -> Option<u64> {
 /// The process that is the stone.
 pub fn serve(args: &[String]) -> ! {
     let [path, cache] = args else { panic!("a stone has two arguments") };
-    let store = open(path, cache);
+    let (hook, windows) = (Arc::new(Bytes::default()), Arc::new(AtomicU64::new(0)));
+    let flushed = windows.clone();
+    let options = options(cache).storage_hook(hook.clone()).step_hook(move |step| {
+        if step == Step::Flushed {
+            flushed.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let store = options.open(path).expect("the store opens");
     let _serving = store.serve().expect("this process serves");
     while store.stone() != Some(process::id()) {
         thread::sleep(Duration::from_millis(1));
     }
-    obey(|order| panic!("a stone takes no orders such as {order}"))
+    let counts = || (hook.0.load(Ordering::Relaxed), windows.load(Ordering::Relaxed));
+    obey(|order| {
+        let before = match order {
+            "written" => (0, 0),
+            "trivial" => {
+                // What was there before is not to be in the first window.
+                store.snapshot().expect("a snapshot");
+                let before = counts();
+                for turn in 0..TRIVIAL_WINDOWS {
+                    store.put("trivial", &turn).expect("a small change");
+                    store.snapshot().expect("a snapshot, which ends the window");
+                }
+                before
+            }
+            other => panic!("there is no order {other}"),
+        };
+        let now = counts();
+        json!({ "bytes": now.0 - before.0, "windows": now.1 - before.1 })
+    })
 }
 
 /// One of the processes that enqueue and claim.
