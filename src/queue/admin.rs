@@ -10,7 +10,7 @@ use crate::{
         enqueue::check_name,
         id::{JobId, Token},
         record::{Finish, HeadRecord, Home, JobRecord},
-        settle::Settled,
+        settle::{Each, Settled, refusal},
         state::State,
     },
     store::{
@@ -59,6 +59,19 @@ pub(crate) enum Admin {
         setting: String,
         value: u64,
     },
+    /// Tends jobs that have nothing to do with each other: one that is refused leaves no trace, and the others stand.
+    Each {
+        verb: Tend,
+        jobs: Vec<JobId>,
+    },
+}
+
+/// What may be done to several jobs in one change, each judged by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Tend {
+    Cancel,
+    Retry,
+    Requeue,
 }
 
 pub(crate) fn administer(context: &mut Context<'_>, admin: &Admin) -> Result<Outcome> {
@@ -72,6 +85,28 @@ pub(crate) fn administer(context: &mut Context<'_>, admin: &Admin) -> Result<Out
         Admin::Prune { limit } => prune(context, *limit),
         Admin::SweepLanes => sweep_lanes(context),
         Admin::Configure { setting, value } => configure(context, setting, *value),
+        Admin::Each { verb, jobs } => {
+            jobs.iter().map(|job| each(context, *verb, *job)).collect::<Result<_>>().map(Outcome::SettledEach)
+        }
+    }
+}
+
+/// One job of several. What its verb says of its state is said before anything is written; a row that can't be read is
+/// found out here, so that what fails later fails the whole change.
+fn each(context: &mut Context<'_>, verb: Tend, job: JobId) -> Result<Each> {
+    if let Err(error) = context.find(job) {
+        return refusal(error);
+    }
+    let tended = match verb {
+        Tend::Cancel => cancel(context, job),
+        Tend::Retry => retry(context, job),
+        Tend::Requeue => requeue(context, job),
+    };
+    match tended {
+        Ok(Outcome::Settled(settled)) => Ok(Each::Settled(settled)),
+        Ok(_) => Err(inconsistent(format!("tending job {job} did something else"))),
+        Err(error) if error.kind() == ErrorKind::Corrupt => Err(error),
+        Err(error) => refusal(error),
     }
 }
 
