@@ -300,7 +300,7 @@ impl StoreOptions {
 
 /// # Errors
 /// `Invalid` for rows that are no store's, or of a newer format.
-fn check_format(rows: &dyn Rows) -> Result<()> {
+pub(crate) fn check_format(rows: &dyn Rows) -> Result<()> {
     let format: FormatRecord = get_record(rows, keys::FORMAT)?
         .ok_or_else(|| Error::invalid("the file is a redb database, but not a casque store; name another path"))?;
     if format.format > DATA_FORMAT {
