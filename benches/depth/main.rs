@@ -8,8 +8,8 @@
 //! Ten million jobs are piled up once, or `--jobs N`, or 100,000 with `--quick`. What is done there is also done where
 //! a thousand wait, in turns (`rounds`): through a stone, and by direct commits. Then four workers drain the deep
 //! store, which tells what they take of memory, and it is compacted (`drain`). `--sweep` tries how much of the file
-//! the stone had best keep in memory (`cache`). What a crowd of jobs that can't run costs is in `crowd`. How large a file becomes through which jobs only pass is in the bench
-//! `growth`.
+//! the stone had best keep in memory (`cache`). What a crowd of jobs that can't run costs is in `crowd`, and how large
+//! a file becomes through which jobs only pass in the bench `growth`.
 //!
 //! What is promised: ten million deep a job takes at most 1.25 times as long as a thousand deep, through a stone; a
 //! worker takes less than 64 MiB, also the one that is the stone; and after a backlog a compaction brings the file

@@ -14,7 +14,7 @@ mod handle;
 mod held;
 pub(crate) mod id;
 pub(crate) mod info;
-mod jobs;
+pub(crate) mod jobs;
 pub(crate) mod lane;
 pub(crate) mod lease;
 pub(crate) mod list;
@@ -44,6 +44,8 @@ mod select_tests;
 mod settle_tests;
 #[cfg(test)]
 mod table_tests;
+#[cfg(test)]
+mod tend_tests;
 
 pub(crate) use self::held::{HeldJob, held};
 pub use self::{

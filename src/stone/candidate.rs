@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// W1: what the holder's note says that a stone does with the lock.
-const PURPOSE: &str = "commit for all";
+pub(crate) const PURPOSE: &str = "commit for all";
 /// How long who could not be the stone waits until it tries again.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often who sees neither a stone nor a free lock looks again.
@@ -129,6 +129,7 @@ impl Lifeline {
 
 fn stand(means: &Means, lifeline: &Lifeline, stopped: &Receiver<()>) {
     let has_stopped = || !matches!(stopped.try_recv(), Err(TryRecvError::Empty));
+    let mut told = None;
     while !has_stopped() {
         if let Some(stream) = means.router.lifeline() {
             (means.on_news)(News::StoneElsewhere);
@@ -138,9 +139,14 @@ fn stand(means: &Means, lifeline: &Lifeline, stopped: &Receiver<()>) {
             continue;
         }
         let served = take_the_seat(means, &has_stopped);
-        if let Err(error) = &served {
+        // What stays wrong is told once, however often it is tried again.
+        let trouble = served.as_ref().err().map(Error::full_message);
+        if let Err(error) = &served
+            && trouble != told
+        {
             means.site.note_trouble(error);
         }
+        told = trouble;
         let pause = if served.is_err() { PAUSE } else { LOOK };
         if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
             return;

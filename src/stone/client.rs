@@ -16,6 +16,7 @@ use std::{
 use crate::{
     clock::{deadline_after, monotonic},
     error::{Error, Result},
+    local,
     queue::id::SessionId,
     stone::{
         Stream, socket,
@@ -168,7 +169,7 @@ impl Client {
         }
         *slot = None;
         self.is_living.store(false, Ordering::Release);
-        lock(&self.refusal).take();
+        let was_refused = lock(&self.refusal).take().is_some();
         match self.greet(&path, Purpose::Work).and_then(|(stream, pid)| self.begin(stream, pid).map_err(Some)) {
             Ok(connection) => {
                 *slot = Some(connection.clone());
@@ -177,7 +178,10 @@ impl Client {
             }
             Err(None) => None,
             Err(Some(error)) => {
-                self.site.note_trouble(&error);
+                // Who waits asks again and again.
+                if !was_refused {
+                    self.site.note_trouble(&error);
+                }
                 None
             }
         }
@@ -240,13 +244,15 @@ impl Client {
             Welcome::Come { pid } => return Ok((stream, pid)),
             Welcome::No { protocol, store } => (protocol, store),
         };
-        let refusal = if theirs == store {
-            refuse_protocol(protocol)
-        } else {
-            Error::unavailable(format!(
+        let refusal = match self.site.files() {
+            _ if theirs == store => refuse_protocol(protocol),
+            Some(files) if local::is_lock_held(&files.folder) => {
+                files.replaced_under(local::holder(&files.folder).map(|holder| holder.pid))
+            }
+            _ => Error::unavailable(format!(
                 "the socket {} is of another store; remove it while no process uses the store",
                 path.display()
-            ))
+            )),
         };
         *lock(&self.refusal) = Some(refusal.for_each_caller());
         Err(Some(refusal))

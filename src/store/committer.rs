@@ -486,6 +486,9 @@ impl Thread {
                 sleep(STONE_POLL);
                 continue;
             }
+            if let Some(refusal) = self.router.client.refusal() {
+                return work(Err(refusal));
+            }
             let _turn = self.desk.take_turn();
             match take_unless(&self.desk.site, purpose, || self.router.has_stone()) {
                 Ok(Taken::Lock(_guard)) => return work(Ok(&self.desk.site)),

@@ -9,7 +9,7 @@ use crate::{
     engine::{Engine as _, SnapshotError},
     error::Result,
     queue::{held, id::SessionId},
-    store::{keys, object::StoreRecord, recovery::log_in_use, view::get_record},
+    store::{keys, object::StoreRecord, open::check_format, recovery::log_in_use, view::get_record},
 };
 
 /// What there was to see.
@@ -34,6 +34,7 @@ pub(crate) fn glance(path: &Path, patience: Duration) -> Result<Option<Glance>> 
         Err(SnapshotError::NeedsRecovery) => return Ok(None),
         Err(SnapshotError::Failed(error)) => return Err(error),
     };
+    check_format(rows.as_ref())?;
     let store: StoreRecord = get_record(rows.as_ref(), keys::STORE)?.unwrap_or_default();
     let mut glance = Glance {
         version: store.version.0,
