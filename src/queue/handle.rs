@@ -13,7 +13,7 @@ use crate::{
         id::JobId,
         info::{QueueStats, stats},
         lease::{ClaimAnswer, leases_of},
-        promote::next_due,
+        promote::next_by_time,
         record::{HeadRecord, Home},
         select::{Selection, Tasks, Wanted, select},
     },
@@ -98,7 +98,7 @@ impl Queue {
                 continue;
             }
             let seen = inner.site.wakes();
-            if next_due(inner.rows()?.as_ref())?.is_some_and(|at| at <= Timestamp::now()) {
+            if next_by_time(inner.rows()?.as_ref())?.is_some_and(|at| at <= Timestamp::now()) {
                 inner.perform(Intent::Promote { limit: CLAIM_JOBS_MAX })?;
             }
             let wanted = Wanted { tasks: Tasks::Any, jobs_max: jobs, idle: inner.is_idle() };
