@@ -252,7 +252,7 @@ fn keys_have_their_golden_bytes() {
     for (key, text) in keys {
         assert_eq!(hex(&key), text);
     }
-    assert_eq!(keys::ready_parts(&keys::ready("media", lane, id)), Some(("media".to_owned(), lane, id)));
+    assert_eq!(keys::ready_queue(&keys::ready("media", lane, id)), Some("media"));
     assert_eq!((keys::time_of(&keys::due_time(at, id)), keys::id_at_end(&ById::Dead.key(id))), (Some(at), Some(id)));
 }
 
