@@ -69,7 +69,7 @@ pub(crate) enum QueueSetting {
 }
 
 impl ConfigRecord {
-    fn set(&mut self, setting: QueueSetting) {
+    pub(crate) fn set(&mut self, setting: QueueSetting) {
         match setting {
             QueueSetting::RunningMax(most) => self.running_max = most,
             QueueSetting::KeyRunningMax(most) => self.key_running_max = most,

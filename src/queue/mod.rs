@@ -18,8 +18,10 @@ mod jobs;
 pub(crate) mod keyed;
 pub(crate) mod lane;
 pub(crate) mod lease;
+pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod moves;
+mod patience;
 pub(crate) mod promote;
 pub(crate) mod rate;
 pub(crate) mod reclaim;
@@ -51,6 +53,7 @@ pub use self::{
     handle::Queue,
     info::{JobError, JobInfo, QueueStats},
     lease::Lease,
+    limits::{QueueConfig, Rate},
     list::JobFilter,
     request::{IntoJob, JobRequest},
     view::{Policy, QueueView},
