@@ -34,6 +34,10 @@ pub(crate) mod state;
 mod view;
 
 #[cfg(test)]
+mod keyed_tests;
+#[cfg(test)]
+mod limit_tests;
+#[cfg(test)]
 mod model_tests;
 #[cfg(test)]
 mod reclaim_tests;

@@ -22,6 +22,9 @@ mod socket;
 mod window;
 mod wire;
 
+#[cfg(test)]
+pub(crate) use self::parked::queues_with_jobs as parked_queues;
+
 /// How the changes of this process may get to the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -12,7 +12,9 @@ use crate::{
         config::{ConfigRecord, RateRecord},
         extra::{Extra, OnFailure, StateSet, UniqueRecord, UniqueScope, WaitsRecord},
         id::{JobId, SessionId, Token},
+        keyed::KeyStateRecord,
         lane::Lane,
+        rate::bucket_of,
         record::{CountRecord, ErrorRecord, Finish, HeadRecord, JobRecord, LeaseRecord, ProgressRecord, TaskRecord},
     },
     store::{
@@ -195,6 +197,9 @@ fn records_of_a_queue_have_their_golden_bytes() {
         },
         "01010104010201010a01001401fbe803013c00000100fc404b4c0001",
     );
+    golden(&bucket_of(70_000, Timestamp::from_millis(1_700_000_000_000)), "0101fc70110100fd0068e5cf8b010000");
+    let holding = vec![JobId { version: 9, index: 1 }, JobId { version: 300, index: 0 }];
+    golden(&KeyStateRecord { running: 2, holding }, "010102020901fb2c0100");
     golden(&TaskRecord { number: 5, name: "resize".into() }, "01010506726573697a65");
 }
 
@@ -223,7 +228,7 @@ fn keys_have_their_golden_bytes() {
     let lane = Lane::new(-100, 5, true);
     let id = JobId { version: 1042, index: 3 };
     let at = Timestamp::from_millis(1_700_000_000_000);
-    let keys: [(Vec<u8>, &str); 24] = [
+    let keys: [(Vec<u8>, &str); 29] = [
         (keys::FORMAT.to_vec(), "01"),
         (keys::STORE.to_vec(), "02"),
         (keys::LOG.to_vec(), "03"),
@@ -246,6 +251,14 @@ fn keys_have_their_golden_bytes() {
         (keys::place(id), "37000000000000041200000003"),
         (keys::expiry(at, id), "380000018bcfe56800000000000000041200000003"),
         (keys::unique("media", "cat"), "396d6564696100636174"),
+        (keys::bucket("media"), "246d65646961"),
+        (keys::lane("media", lane.with_key()), "226d6564696100c80000000503"),
+        (
+            keys::keyed("media", "acme", lane.with_key(), id),
+            "3a6d656469610061636d6500c80000000503000000000000041200000003",
+        ),
+        (keys::key_index("media", lane.with_key(), id), "3b6d6564696100c80000000503000000000000041200000003"),
+        (keys::key_state("media", "acme"), "3c6d656469610061636d65"),
         (keys::ready_lane("media", lane).start, "306d6564696100c80000000501"),
         (keys::ready_lane("media", lane).end, "306d6564696100c80000000502"),
     ];
@@ -253,6 +266,10 @@ fn keys_have_their_golden_bytes() {
         assert_eq!(hex(&key), text);
     }
     assert_eq!(keys::ready_queue(&keys::ready("media", lane, id)), Some("media"));
+    let keyed = keys::keyed("media", "acme", lane.with_key(), id);
+    assert_eq!((keys::ready_queue(&keyed), keys::key_of_keyed(&keyed)), (Some("media"), Some("acme")));
+    assert_eq!(keys::keyed_lane_of(&keyed), Some(lane.with_key()));
+    assert_eq!(keys::key_of_state(&keys::key_state("media", "acme")), Some(("media", "acme")));
     assert_eq!((keys::time_of(&keys::due_time(at, id)), keys::id_at_end(&ById::Dead.key(id))), (Some(at), Some(id)));
 }
 
