@@ -14,8 +14,8 @@ use casque::{
     types::{QueueConfig, Rate},
 };
 use processes::{
-    Actor, Committer, Scene, assert_sound, await_line, close_here, die, number_or, observer_here, play, say,
-    say_event, store_here, until,
+    Actor, Committer, Scene, assert_sound, await_line, close_here, die, number_or, observer_here, play, say, say_event,
+    store_here, until,
 };
 
 const QUEUE: &str = "default";
@@ -151,7 +151,8 @@ fn most_at_once(lines: &[String]) -> (usize, usize) {
 fn limits_of_queue_and_keys_hold_across_four_processes_some_of_which_are_killed() {
     let scene = Scene::new();
     let store = configured(&scene, &QueueConfig::new().concurrency(3));
-    let keys = (0..100).map(|index| if index % 33 == 32 { format!("killer{index}") } else { format!("k{}", index % 5) });
+    let keys =
+        (0..100).map(|index| if index % 33 == 32 { format!("killer{index}") } else { format!("k{}", index % 5) });
     let jobs = keys.map(|key| JobRequest::new("work", &key).key(key.clone()).keep());
     let ids = store.queue(QUEUE).enqueue_batch(jobs).unwrap();
 

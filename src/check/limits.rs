@@ -77,7 +77,9 @@ impl Check<'_> {
                     self.find(format!("the job at {id} of key \"{name}\" may run, and no claim finds it (INV-1)"));
                 }
                 if !self.lanes.contains(&keys::lane(queue, lane)) {
-                    self.find(format!("key \"{name}\" of queue \"{queue}\" has a job in a lane that has no row (INV-1)"));
+                    self.find(format!(
+                        "key \"{name}\" of queue \"{queue}\" has a job in a lane that has no row (INV-1)"
+                    ));
                 }
             }
         }

@@ -66,7 +66,9 @@ impl Config {
         }
         let Some(key) = self.key else { return print_all(context, out) };
         if let Some(burst) = self.burst {
-            return Err(Failure::usage(format!("\"{burst}\" is too much; only a queue's rate takes a burst: --queue Q")));
+            return Err(Failure::usage(format!(
+                "\"{burst}\" is too much; only a queue's rate takes a burst: --queue Q"
+            )));
         }
         let setting = setting_info(&key)?;
         let value = match self.value {

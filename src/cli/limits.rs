@@ -206,7 +206,8 @@ mod tests {
             assert_eq!(rate, RateRecord { jobs, period: Duration::from_secs(seconds), burst });
             assert_eq!(format_rate(&Rate { jobs, period: rate.period, burst }), text);
         }
-        for wrong in ["", "100", "0/1m", "1/0", "1/m", "-1/1m", "1/1m burst", "1/1m burst=0", "1/1m 7", "1/1m,burst=2"] {
+        for wrong in ["", "100", "0/1m", "1/0", "1/m", "-1/1m", "1/1m burst", "1/1m burst=0", "1/1m 7", "1/1m,burst=2"]
+        {
             let error = parse_rate(wrong).unwrap_err();
             assert!(error.to_string().contains("one looks like 100/1m"), "{wrong}: {error}");
         }

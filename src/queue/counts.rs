@@ -66,9 +66,7 @@ pub(crate) fn settle_tallies(context: &mut Context<'_>) -> Result<()> {
         let mut after = before;
         for (state, delta) in State::ALL.into_iter().zip(tally.states) {
             let count = after.now_in(state);
-            *count = count
-                .checked_add_signed(delta)
-                .ok_or_else(|| too_few(&queue, state))?;
+            *count = count.checked_add_signed(delta).ok_or_else(|| too_few(&queue, state))?;
         }
         after.completed += tally.completed;
         after.hijacks += tally.hijacks;

@@ -163,7 +163,9 @@ impl Queue {
         };
         let applied = inner.commit(Vec::new(), vec![Intent::Claim(claim)], None)?;
         let lease = leases_of(inner, &session, applied)?.leases.pop();
-        lease.ok_or_else(|| Error::invalid(format!("job {job} was taken by another, or its queue is paused or at a limit")))
+        lease.ok_or_else(|| {
+            Error::invalid(format!("job {job} was taken by another, or its queue is paused or at a limit"))
+        })
     }
 
     /// The queue in numbers.

@@ -69,12 +69,8 @@ fn what_a_change_frees_it_can_claim() {
     let mut rig = Rig::new();
     let jobs = [rig.enqueue(keyed("a")), rig.enqueue(keyed("a"))];
     let (id, token) = rig.claim_one();
-    let settle = crate::queue::settle::Settle {
-        job: id,
-        token,
-        started_at: None,
-        how: Ending::Complete { result: None },
-    };
+    let settle =
+        crate::queue::settle::Settle { job: id, token, started_at: None, how: Ending::Complete { result: None } };
     let turn = vec![Intent::SettleEach(vec![settle]), Intent::Claim(claim(5))];
     rig.change(Vec::new(), turn).unwrap();
     assert_eq!((rig.state(jobs[0]), rig.state(jobs[1])), (None, Some(State::Running)));
@@ -136,7 +132,10 @@ fn strict_order_goes_on_after_a_release_a_crash_and_a_death() {
     let (again, token) = rig.claim_one();
     assert_eq!((id, again), (jobs[0], jobs[0]));
     rig.reclaim(Reclaim { started: vec![(id, token, rig.now)], ..reclaim() });
-    assert_eq!(ids(&rig.claim(Claim { wanted: Wanted { tasks: Tasks::Any, jobs_max: 9, idle: false }, ..claim(9) })), []);
+    assert_eq!(
+        ids(&rig.claim(Claim { wanted: Wanted { tasks: Tasks::Any, jobs_max: 9, idle: false }, ..claim(9) })),
+        []
+    );
     let (suspect, token) = rig.claim_one();
     assert_eq!(suspect, jobs[0], "a suspect job keeps its place before those behind it");
     rig.settle(suspect, token, Ending::Fail { message: "no".into(), retry_after: None }).unwrap();

@@ -70,9 +70,7 @@ fn freeing_a_limit_is_told_to_claims_that_wait_and_settling_below_it_costs_nothi
     enqueue(&mut rig, 4);
     let claimed = rig.claim(claim(2));
     let token = claimed.token.unwrap();
-    let settle = |job| {
-        Intent::Settle(Settle { job, token, started_at: None, how: Ending::Complete { result: None } })
-    };
+    let settle = |job| Intent::Settle(Settle { job, token, started_at: None, how: Ending::Complete { result: None } });
     let jobs = ids(&claimed);
     let rows = rig.try_change(Vec::new(), vec![settle(jobs[0])]).unwrap().1;
     assert_eq!(parked_queues(&rows).into_iter().collect::<Vec<_>>(), [QUEUE]);

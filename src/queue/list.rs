@@ -88,7 +88,8 @@ pub(crate) fn list(rows: &dyn Rows, filter: &JobFilter, limit: usize) -> Result<
         let mut bytes = source.jobs.take();
         if source.is_by_key {
             // A requeued job without a concurrency key has its place there, and is listed by that.
-            let queue = keys::ready_queue(&bytes).filter(|queue| filter.queue.as_ref().is_none_or(|only| only == queue));
+            let queue =
+                keys::ready_queue(&bytes).filter(|queue| filter.queue.as_ref().is_none_or(|only| only == queue));
             let Some(row) = queue.map(|_| rows.get(&bytes)).transpose()?.flatten() else { continue };
             bytes = row;
         }

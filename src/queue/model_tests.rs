@@ -287,8 +287,7 @@ impl Model {
             return false;
         }
         let goes_before = |other: &Job| other.state == Some(State::Ready) || other.holds_back;
-        let is_first =
-            !self.jobs.iter().filter(of_key).any(|other| goes_before(other) && other.place < job.place);
+        let is_first = !self.jobs.iter().filter(of_key).any(|other| goes_before(other) && other.place < job.place);
         !limits.is_strict || (picked == 0 && is_first)
     }
 
@@ -367,8 +366,7 @@ fn enqueue(rig: &mut Rig, model: &mut Model, verb: &Verb) {
     let Verb::Enqueue { queue, task, priority, delay, unique, key, attempts_max, keep } = verb else { return };
     let mut extra = unique.map_or_else(NewExtra::default, |unique| super::rig_tests::unique(&unique.to_string()));
     extra.key = key.map(|key| key.to_string());
-    let waiting: u64 =
-        [State::Scheduled, State::Ready].into_iter().map(|state| model.count(*queue, state)).sum();
+    let waiting: u64 = [State::Scheduled, State::Ready].into_iter().map(|state| model.count(*queue, state)).sum();
     let is_full = model.limits[*queue].size_max.is_some_and(|most| waiting >= most);
     let enqueued = rig.intent(Intent::Enqueue(NewJob {
         queue: QUEUES[*queue].into(),

@@ -4,13 +4,7 @@ use crate::{
     clock::Timestamp,
     engine::Rows,
     error::{Error, ErrorKind, Result},
-    queue::{
-        config::config,
-        keyed::KeyRules,
-        rate::tokens,
-        record::CountRecord,
-        state::State,
-    },
+    queue::{config::config, keyed::KeyRules, rate::tokens, record::CountRecord, state::State},
     store::{apply::Context, keys, view::get_record},
 };
 
