@@ -3,8 +3,11 @@
 
 use std::{collections::HashSet, time::Duration};
 
+mod limits;
+
 use proptest::prelude::*;
 
+use self::limits::Limits;
 use super::rig_tests::{OTHER_SESSION, Rig, SESSION, job};
 use crate::{
     clock::Timestamp,
@@ -13,7 +16,7 @@ use crate::{
     queue::{
         admin::Admin,
         claim::Claim,
-        config::{QueueSetting, RateRecord},
+        config::QueueSetting,
         enqueue::{NewExtra, NewJob, When},
         id::{JobId, SessionId, Token},
         reclaim::Reclaim,
@@ -92,68 +95,7 @@ struct Model {
     now: Timestamp,
 }
 
-/// What is configured for a queue, and the tokens in its bucket.
-#[derive(Clone, Debug, Default)]
-struct Limits {
-    running_max: Option<u32>,
-    key_running_max: Option<u32>,
-    is_strict: bool,
-    size_max: Option<u64>,
-    rate: Option<RateRecord>,
-    /// In parts of which a period's milliseconds are one token; nothing for a bucket that was never used.
-    level: Option<u128>,
-    filled_at: Timestamp,
-}
-
-impl Limits {
-    fn period(rate: &RateRecord) -> u128 {
-        rate.period.as_millis()
-    }
-
-    fn fill(&mut self, now: Timestamp) {
-        let Some(rate) = &self.rate else { return };
-        let came = now.since(self.filled_at).as_millis() * u128::from(rate.jobs);
-        let full = u128::from(rate.burst) * Self::period(rate);
-        self.level = self.level.map(|level| (level + came).min(full));
-        self.filled_at = now;
-    }
-
-    fn set(&mut self, setting: QueueSetting, now: Timestamp) {
-        match setting {
-            QueueSetting::RunningMax(most) => self.running_max = most,
-            QueueSetting::KeyRunningMax(most) => self.key_running_max = most,
-            QueueSetting::StrictByKey(is_strict) => self.is_strict = is_strict,
-            QueueSetting::SizeMax(most) => self.size_max = most,
-            QueueSetting::Rate(rate) => {
-                self.fill(now);
-                self.level = match (self.level, &self.rate, &rate) {
-                    (Some(level), Some(before), Some(after)) => {
-                        let full = u128::from(after.burst) * Self::period(after);
-                        Some((level * Self::period(after) / Self::period(before)).min(full))
-                    }
-                    _ => None,
-                };
-                self.rate = rate;
-            }
-            _ => unreachable!("no other is made here"),
-        }
-    }
-
-    fn tokens(&self) -> usize {
-        let Some(rate) = &self.rate else { return usize::MAX };
-        self.level.map_or(rate.burst as usize, |level| usize::try_from(level / Self::period(rate)).unwrap())
-    }
-
-    fn take(&mut self, tokens: usize) {
-        if let Some(rate) = &self.rate
-            && tokens > 0
-        {
-            let level = self.level.unwrap_or(u128::from(rate.burst) * Self::period(rate));
-            self.level = Some(level - tokens as u128 * Self::period(rate));
-        }
-    }
-}
-
+#[allow(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 #[derive(Clone, Debug)]
 struct Job {
     id: JobId,
@@ -573,18 +515,7 @@ fn verbs() -> impl Strategy<Value = Verb> {
             keep,
         },
     );
-    let rate = (1u32..3, 1u64..4, 1u32..4).prop_map(|(jobs, seconds, burst)| RateRecord {
-        jobs,
-        period: Duration::from_secs(50 * seconds),
-        burst,
-    });
-    let setting = prop_oneof![
-        1 => prop::option::of(1u32..4).prop_map(QueueSetting::RunningMax),
-        2 => prop::option::of(1u32..4).prop_map(QueueSetting::KeyRunningMax),
-        3 => any::<bool>().prop_map(QueueSetting::StrictByKey),
-        1 => prop::option::weighted(0.3, rate).prop_map(QueueSetting::Rate),
-        1 => prop::option::weighted(0.3, 2u64..6).prop_map(QueueSetting::SizeMax),
-    ];
+    let setting = limits::settings();
     let claim = (0usize..2, 0usize..2, 1u8..4, 1usize..5, prop::bool::weighted(0.7))
         .prop_map(|(session, queues, tasks, jobs_max, idle)| Verb::Claim { session, queues, tasks, jobs_max, idle });
     let settle = (which.clone(), how, prop::bool::weighted(0.1)).prop_map(|(which, how, stale)| Verb::Settle {

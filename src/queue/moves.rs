@@ -139,7 +139,8 @@ impl Context<'_> {
         }
     }
 
-    /// Removes the row that tells a job's place; it has one only where that is not its id, and it has no concurrency key.
+    /// Removes the row that tells a job's place; it has one only where that is not its id. One with a concurrency key
+    /// has a row while it is ready.
     pub(crate) fn forget_place(&mut self, job: &JobRecord) {
         if job.place != job.id && job.key().is_none() {
             self.rows.remove(keys::place(job.id));
