@@ -90,7 +90,8 @@ struct KeyMoves {
 
 impl Context<'_> {
     fn key_moves(&mut self, job: &JobRecord) -> Option<&mut KeyMoves> {
-        let key = (job.queue.clone(), job.key()?.to_owned());
+        let name = job.key()?.to_owned();
+        let key = (job.queue.clone(), name);
         Some(self.keys.moves.entry(key).or_default())
     }
 

@@ -4,13 +4,17 @@ use std::{collections::HashSet, time::Duration};
 
 use super::rig_tests::{QUEUE, Rig, claim, ids, job, reclaim};
 use crate::{
+    check::check_rows,
+    codec,
+    engine::RowSet,
     queue::{
         JobFilter,
         admin::Admin,
         claim::Claim,
-        config::QueueSetting,
+        config::{QueueSetting, RateRecord},
         enqueue::{NewExtra, NewJob},
         id::{JobId, Token},
+        keyed::KeyStateRecord,
         list::list,
         reclaim::Reclaim,
         select::{Tasks, Wanted},
@@ -18,7 +22,10 @@ use crate::{
         state::State,
     },
     stone::parked_queues,
-    store::change::{BATCH_JOBS_MAX, Candidate, Intent},
+    store::{
+        change::{BATCH_JOBS_MAX, Candidate, Intent},
+        keys,
+    },
 };
 
 const MINUTE: Duration = Duration::from_mins(1);
@@ -239,4 +246,41 @@ fn opening_of_a_key_is_told_to_claims_that_wait_and_closing_is_not() {
     rig.enqueue(keyed("a"));
     let settle = |how| crate::queue::settle::Settle { job: id, token, started_at: None, how };
     assert_eq!(told(&rig, Intent::Settle(settle(Ending::Complete { result: None }))), [QUEUE]);
+}
+
+#[test]
+fn check_tells_of_each_row_of_a_key_that_does_not_fit() {
+    let scene = || {
+        let mut rig = Rig::new();
+        configure(&mut rig, QueueSetting::StrictByKey(true));
+        configure(&mut rig, QueueSetting::Rate(Some(RateRecord { jobs: 1, period: MINUTE, burst: 9 })));
+        let running = rig.enqueue(keyed("a"));
+        rig.claim_one();
+        let open = rig.enqueue(keyed("b"));
+        (rig, running, open)
+    };
+    let (rig, running, open) = scene();
+    assert_eq!(check_rows(&rig.rows).unwrap(), []);
+    let lane = rig.record(open).lane();
+    let state = |running, holding| codec::encode(&KeyStateRecord { running, holding }).unwrap();
+    let wrong: [(Vec<u8>, Option<Vec<u8>>, &str); 8] = [
+        (keys::key_state(QUEUE, "a"), None, "counts 0 running jobs and has 1"),
+        (keys::key_state(QUEUE, "a"), Some(state(2, Vec::new())), "counts 2 running jobs and has 1"),
+        (keys::key_state(QUEUE, "a"), Some(state(1, vec![running])), "held back by a job that is not scheduled"),
+        (keys::key_state(QUEUE, "c"), Some(state(1, Vec::new())), "counts 1 running jobs and has 0"),
+        (keys::key_index(QUEUE, lane, open), None, "no claim finds it"),
+        (keys::key_index(QUEUE, lane, running), Some(b"a".to_vec()), "leads claims to a job that may not run"),
+        (keys::place(open), None, "no row tells the place"),
+        (keys::lane(QUEUE, lane), None, "in a lane that has no row"),
+    ];
+    for (key, value, says) in wrong {
+        let (mut rig, ..) = scene();
+        rig.rows.write(RowSet::from([(key, value)]));
+        let findings = check_rows(&rig.rows).unwrap();
+        assert!(findings.iter().any(|finding| finding.to_string().contains(says)), "{says}: {findings:?}");
+    }
+    let (mut rig, ..) = scene();
+    rig.rows.write(RowSet::from([(keys::queue_config(QUEUE), None)]));
+    let findings = check_rows(&rig.rows).unwrap();
+    assert!(findings.iter().any(|finding| finding.to_string().contains("has tokens and no rate")), "{findings:?}");
 }

@@ -546,13 +546,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_sequence_of_verbs_does_what_the_model_says(verbs in prop::collection::vec(verbs(), 1..60)) {
+    fn any_sequence_of_verbs_does_what_the_model_says(
+        settings in prop::collection::vec((0usize..2, limits::settings()), 0..4),
+        verbs in prop::collection::vec(verbs(), 1..60),
+    ) {
         let mut rig = Rig::new();
         let limits = [Limits::default(), Limits::default()];
         let mut model =
             Model { jobs: Vec::new(), paused: [false; 2], completed: [0; 2], limits, now: rig.now };
-        for verb in &verbs {
-            step(&mut rig, &mut model, verb);
+        let configure = settings.into_iter().map(|(queue, setting)| Verb::Configure(queue, setting));
+        for verb in configure.chain(verbs) {
+            step(&mut rig, &mut model, &verb);
             compare(&rig, &model);
         }
     }

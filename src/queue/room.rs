@@ -4,7 +4,13 @@ use crate::{
     clock::Timestamp,
     engine::Rows,
     error::{Error, ErrorKind, Result},
-    queue::{config::config, keyed::KeyRules, rate::tokens, record::CountRecord, state::State},
+    queue::{
+        config::{ConfigRecord, config},
+        keyed::KeyRules,
+        rate::tokens,
+        record::CountRecord,
+        state::State,
+    },
     store::{apply::Context, keys, view::get_record},
 };
 
@@ -19,16 +25,20 @@ pub(crate) struct Room {
 impl Room {
     /// The room in a queue as its rows show it.
     pub(crate) fn seen(rows: &dyn Rows, queue: &str, now: Timestamp) -> Result<Self> {
-        let room = Self::seen_in_time(rows, queue)?;
-        match config(rows, queue)?.and_then(|config| config.rate) {
-            Some(rate) if room.jobs > 0 => Ok(Self { jobs: room.jobs.min(tokens(rows, queue, &rate, now)?), ..room }),
+        let config = config(rows, queue)?.unwrap_or_default();
+        let room = Self::of(rows, queue, &config)?;
+        match &config.rate {
+            Some(rate) if room.jobs > 0 => Ok(Self { jobs: room.jobs.min(tokens(rows, queue, rate, now)?), ..room }),
             _ => Ok(room),
         }
     }
 
     /// The same, whether or not its rate has a token for it now: one will come by itself.
     pub(crate) fn seen_in_time(rows: &dyn Rows, queue: &str) -> Result<Self> {
-        let config = config(rows, queue)?.unwrap_or_default();
+        Self::of(rows, queue, &config(rows, queue)?.unwrap_or_default())
+    }
+
+    fn of(rows: &dyn Rows, queue: &str, config: &ConfigRecord) -> Result<Self> {
         let running = match config.running_max {
             Some(_) => get_record::<CountRecord>(rows, &keys::count(queue))?.unwrap_or_default().running,
             None => 0,
