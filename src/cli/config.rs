@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// The store's settings, or with --queue a queue's: its limits, and how long it keeps jobs
+/// The store's settings; with --queue, a queue's
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Settings are the store's, for all its processes. Durations are written as 30s or 24h,

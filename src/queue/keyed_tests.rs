@@ -108,6 +108,28 @@ fn jobs_of_a_customer_at_its_limit_cost_a_claim_nothing() {
     assert!(many <= few && few < 40, "{many} rows were read behind 120,000 jobs, {few} behind one");
 }
 
+/// S46.
+#[test]
+fn many_customers_at_their_limits_cost_a_claim_nothing() {
+    let reads = |customers: usize| {
+        let mut rig = Rig::new();
+        rig.is_checked = false;
+        for customer in 0..customers {
+            rig.enqueue(keyed(&customer.to_string()));
+        }
+        while !rig.claim(claim(1_000)).jobs.is_empty() {}
+        for customer in 0..customers {
+            rig.enqueue(keyed(&customer.to_string()));
+        }
+        let id = rig.enqueue(keyed("idle"));
+        let (reads, applied) = rig.rows.reads_of(|_| rig.try_change(Vec::new(), vec![Intent::Claim(claim(1))]));
+        let crate::store::change::Outcome::Claimed(claimed) = &applied.unwrap().0.outcomes[0] else { panic!() };
+        assert_eq!(ids(claimed), [id]);
+        reads
+    };
+    assert_eq!(reads(1), reads(3_000));
+}
+
 #[test]
 fn strict_order_has_those_behind_a_failed_job_wait_whatever_their_priority() {
     let mut rig = Rig::new();

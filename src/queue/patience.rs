@@ -43,12 +43,12 @@ impl Store {
                 }
                 enqueued_or_not => return enqueued(&enqueued_or_not?),
             }
-            // Looking costs no commit, so that many who wait don't keep each other from the writer's lock.
+            // Trying takes the writer's lock, and looking does not; a stone refuses at less cost than it shows its rows.
             let mut seen = seen;
             loop {
                 inner.wait_for_commit(seen, since, deadline);
                 seen = inner.site.wakes();
-                if monotonic() >= deadline || self.has_room(&job.queue)? {
+                if monotonic() >= deadline || inner.has_stone() || self.has_room(&job.queue)? {
                     break;
                 }
             }
