@@ -100,3 +100,21 @@ fn full_queue_refuses_and_who_waits_gets_in_or_times_out() {
     assert_eq!(waiting.end().succeeds().stdout.lines().count(), 3);
     assert_eq!(cli.json(&["stats", "--queue", "q"])[0]["ready"], 5);
 }
+
+#[test]
+fn draining_worker_leaves_only_when_its_limits_have_let_all_jobs_run() {
+    let cli = Cli::new();
+    cli.run(&["exec", "--", "true"]).succeeds();
+    cli.run(&["work", "--drain", "--allow-exec"]).succeeds();
+    let limits: [&[&str]; 3] = [&["concurrency", "1"], &["rate", "20/1s", "burst=1"], &["order-per-key", "strict"]];
+    for limit in limits {
+        let before = cli.figures()[0].get("completed").and_then(serde_json::Value::as_u64).unwrap_or(0);
+        let mut config = vec!["config", "--queue", "default"];
+        config.extend(limit);
+        cli.run(&["exec", "--key", "a", "--count", "5", "--", "true"]).succeeds();
+        cli.run(&config).succeeds();
+        cli.run(&["work", "--drain", "--allow-exec", "--concurrency", "3"]).succeeds();
+        let after = &cli.figures()[0];
+        assert_eq!((&after["ready"], &after["completed"]), (&json!(0), &json!(before + 5)), "{limit:?}");
+    }
+}

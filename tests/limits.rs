@@ -222,6 +222,12 @@ fn jobs_of_a_key_run_in_strict_order_across_processes_though_some_fail() {
     store.close().unwrap();
 }
 
+/// Until a claimer very likely waits; where it does not yet, the test proves less and fails no more.
+fn await_waiting(claimer: &mut Actor) {
+    claimer.expect("begun");
+    thread::sleep(Duration::from_millis(100)); // waits: for its claim to be parked, which nobody can see
+}
+
 #[test]
 fn claims_that_wait_are_served_when_a_limit_is_freed() {
     for committer in [Committer::Itself, Committer::Server] {
@@ -235,7 +241,7 @@ fn claims_that_wait_are_served_when_a_limit_is_freed() {
             queue.enqueue(JobRequest::new("work", &()).key(key)).unwrap();
             assert!(queue.claim(1, Duration::ZERO).unwrap().is_empty());
             let mut claimer = scene.actor("claimer", &[]);
-            claimer.expect("begun");
+            await_waiting(&mut claimer);
             held.into_iter().for_each(|lease| lease.complete().unwrap());
             assert_eq!(claimer.expect("claimed"), "1");
             claimer.finish();
@@ -254,7 +260,7 @@ fn claims_that_wait_are_served_when_a_limit_is_raised() {
         let held = queue.claim(2, Duration::ZERO).unwrap();
         assert_eq!(held.len(), 1);
         let mut claimer = scene.actor("claimer", &[]);
-        claimer.expect("begun");
+        await_waiting(&mut claimer);
         queue.configure(&QueueConfig::new()).unwrap();
         assert_eq!(claimer.expect("claimed"), "1");
         claimer.finish();
@@ -266,18 +272,19 @@ fn claims_that_wait_are_served_when_a_limit_is_raised() {
 #[test]
 fn jobs_run_at_the_rate_of_their_queue_and_no_worker_sleeps_over_a_token() {
     const JOBS: u32 = 25;
+    /// Less than what it takes where two workers only look by themselves, once a second.
+    const TOO_LONG: Duration = Duration::from_secs(10);
     for committer in [Committer::Itself, Committer::Worker] {
         let scene = Scene::by(committer);
-        let rate = Rate::new(20, Duration::from_secs(1)).burst(5);
+        let rate = Rate::new(20, Duration::from_secs(1)).burst(1);
         let store = configured(&scene, &QueueConfig::new().rate(rate));
         let jobs = (0..JOBS).map(|index| JobRequest::new("work", &format!("k{index}")));
         store.queue(QUEUE).enqueue_batch(jobs).unwrap();
         let begun = Instant::now();
         run_down(&scene, &store, 2);
         let took = begun.elapsed();
-        assert!(took >= Duration::from_secs(1), "twenty tokens came in {took:?}");
-        // Twenty times the second after which idle workers look by themselves would be far more.
-        assert!(took < Duration::from_secs(10), "{took:?}");
+        assert!(took >= Duration::from_millis(1_200), "24 tokens came in {took:?}");
+        assert!(took < TOO_LONG, "{took:?}");
         assert_eq!(store.queue(QUEUE).stats().unwrap().completed, u64::from(JOBS));
         store.close().unwrap();
     }

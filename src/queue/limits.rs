@@ -183,6 +183,15 @@ impl Queue {
     /// Configures the queue, in the store: from then on all processes keep to it. What runs goes on; what the
     /// configuration does not set is as if it had never been.
     ///
+    /// ```
+    /// # let store = casque::Store::in_memory()?;
+    /// let mails = store.queue("mails");
+    /// let mut config = mails.config()?;
+    /// config.concurrency = Some(2);
+    /// mails.configure(&config)?;
+    /// # Ok::<(), casque::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `Invalid` for a limit, or a part of a rate, that is zero.
     pub fn configure(&self, config: &QueueConfig) -> Result<()> {

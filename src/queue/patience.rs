@@ -43,7 +43,8 @@ impl Store {
                 }
                 enqueued_or_not => return enqueued(&enqueued_or_not?),
             }
-            // Trying takes the writer's lock, and looking does not; a stone refuses at less cost than it shows its rows.
+            // Trying takes the writer's lock and looking does not; a stone refuses at less cost than it shows its
+            // rows.
             let mut seen = seen;
             loop {
                 inner.wait_for_commit(seen, since, deadline);

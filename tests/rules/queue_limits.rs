@@ -129,7 +129,8 @@ fn tokens_let_waiting_claims_go_on() {
         let queue = store.queue("q");
         configure(store, &QueueConfig::new().rate(Rate::new(1, Duration::from_millis(50))));
         let jobs = queue.enqueue_batch((0..4).map(|_| job())).unwrap();
-        let held: Vec<_> = (0..4).flat_map(|_| queue.claim(4, SOON).unwrap()).collect();
+        // A claim that nobody wakes at a stone waits for half a minute.
+        let held: Vec<_> = (0..4).flat_map(|_| queue.claim(4, SOON / 3).unwrap()).collect();
         assert_eq!(ids(&held), jobs, "one token at a time");
         complete(&held);
     });
