@@ -141,7 +141,8 @@ impl Queue {
     /// Claims that very job.
     ///
     /// # Errors
-    /// `NotFound` for a job that is nowhere; `Invalid` for one that is not ready, or that another was quicker to take.
+    /// `NotFound` for a job that is nowhere; `Invalid` for one that is not ready, that another was quicker to take, or
+    /// whose queue or concurrency key is at a limit.
     pub fn claim_job(&self, job: JobId) -> Result<Lease> {
         let inner = &self.store.inner;
         let rows = inner.rows()?;

@@ -285,7 +285,7 @@ fn check_tells_of_each_row_of_a_key_that_does_not_fit() {
     assert_eq!(check_rows(&rig.rows).unwrap(), []);
     let lane = rig.record(open).lane();
     let state = |running, holding| codec::encode(&KeyStateRecord { running, holding }).unwrap();
-    let wrong: [(Vec<u8>, Option<Vec<u8>>, &str); 8] = [
+    let wrong = [
         (keys::key_state(QUEUE, "a"), None, "counts 0 running jobs and has 1"),
         (keys::key_state(QUEUE, "a"), Some(state(2, Vec::new())), "counts 2 running jobs and has 1"),
         (keys::key_state(QUEUE, "a"), Some(state(1, vec![running])), "held back by a job that is not scheduled"),
