@@ -1,10 +1,14 @@
 //! Checking a store at rest: every invariant that can be read off its rows, and the engine's own structure. It changes
 //! nothing but what the engine repairs of itself, and tells all it finds, not only the first.
 
+mod limits;
+
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fmt,
 };
+
+use self::limits::KeySeen;
 
 use crate::{
     codec::{self, Record, hex},
@@ -12,6 +16,7 @@ use crate::{
     error::Result,
     queue::{
         id::JobId,
+        keyed::QueueKey,
         record::{CountRecord, HeadRecord, Home, JobRecord, TaskRecord},
         state::State,
     },
@@ -61,12 +66,15 @@ pub(crate) fn check_rows(rows: &dyn Rows) -> Result<Vec<Finding>> {
     check.root()?;
     check.lanes()?;
     check.ready()?;
+    check.keyed()?;
     for family in ById::ALL {
         check.by_id(family)?;
     }
     check.indexes()?;
     check.places()?;
     check.uniques()?;
+    check.keys()?;
+    check.buckets()?;
     check.logs()?;
     check.heads_and_counts()?;
     check.clients()?;
@@ -82,12 +90,14 @@ struct Check<'a> {
     lanes: HashSet<Vec<u8>>,
     tasks: HashSet<u32>,
     counts: BTreeMap<String, CountRecord>,
+    keys: BTreeMap<QueueKey, KeySeen>,
 }
 
 /// What the other rows must agree with.
 struct Seen {
     state: State,
-    place: JobId,
+    /// What the row that tells where it is must say.
+    place: Option<Vec<u8>>,
     /// The key of the index entry that must name it.
     index: Option<Vec<u8>>,
     /// The key of the row that holds its unique key for it.
@@ -105,6 +115,7 @@ impl<'a> Check<'a> {
             lanes: HashSet::new(),
             tasks: HashSet::new(),
             counts: BTreeMap::new(),
+            keys: BTreeMap::new(),
         }
     }
 
@@ -250,7 +261,13 @@ impl<'a> Check<'a> {
         *self.counts.entry(job.queue.clone()).or_default().now_in(state) += 1;
         let unique =
             job.unique().filter(|unique| unique.states.contains(state)).map(|unique| unique.row_of(&job.queue));
-        let seen = Seen { state, place: job.place, index, unique, log_lines: job.log_lines() };
+        let place = match job.key() {
+            Some(_) if home == Home::Ready => Some(key.to_vec()),
+            None if job.place != id => Some(job.place.to_bytes().to_vec()),
+            _ => None,
+        };
+        self.note_key(job, state);
+        let seen = Seen { state, place, index, unique, log_lines: job.log_lines() };
         if let Some(other) = self.jobs.insert(id, seen) {
             self.find(format!("job {id} is both {} and {state} (INV-1)", other.state));
         }
@@ -276,18 +293,18 @@ impl<'a> Check<'a> {
     fn places(&mut self) -> Result<()> {
         let mut places = HashMap::new();
         for_each(self.rows, &keys::places(), |key, bytes| {
-            places.extend(keys::id_at_end(key).map(|id| (id, JobId::from_bytes(bytes))));
+            places.extend(keys::id_at_end(key).map(|id| (id, bytes.to_vec())));
             Ok(())
         })?;
         let mut wrong = Vec::new();
         for (id, place) in &places {
-            if self.jobs.get(id).is_none_or(|job| Some(job.place) != *place) {
+            if self.jobs.get(id).is_none_or(|job| job.place.as_ref() != Some(place)) {
                 wrong.push(format!("the row that tells the place of job {id} tells of no such job"));
             }
         }
         for (id, job) in &self.jobs {
-            if job.place != *id && !places.contains_key(id) {
-                wrong.push(format!("job {id} was requeued, and no row tells its place"));
+            if job.place.is_some() && !places.contains_key(id) {
+                wrong.push(format!("no row tells the place of job {id}, which is not found by its id"));
             }
         }
         self.find_all(wrong);

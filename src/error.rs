@@ -35,6 +35,8 @@ pub enum ErrorKind {
     Invalid,
     /// Nothing was written, and the same call may work later. Back off and retry.
     Unavailable,
+    /// The queue has as many jobs as it may; nothing was written. Wait for room, or drop the job.
+    Full,
     /// The change was sent and its answer was lost: it is wholly there or wholly absent. Ask before trying again.
     Unknown,
     /// The time given to wait has passed; what was waited for may still come.

@@ -86,7 +86,7 @@ pub mod types {
         check::Finding,
         codec::Codec,
         queue::{
-            IntoJob, JobError, LogLine, QueueStats, Watch,
+            IntoJob, JobError, LogLine, QueueConfig, QueueStats, Rate, Watch,
             claim::Hijack,
             id::{SessionId, Token},
         },

@@ -7,7 +7,7 @@ use std::{io::Read as _, process::Stdio};
 use cli_support::{Cli, Ran, until};
 use serde_json::{Value, json};
 
-const JOB_FIELDS: [&str; 21] = [
+const JOB_FIELDS: [&str; 22] = [
     "id",
     "task",
     "queue",
@@ -27,6 +27,7 @@ const JOB_FIELDS: [&str; 21] = [
     "result",
     "errors",
     "unique",
+    "key",
     "cancelling",
     "suspect",
 ];

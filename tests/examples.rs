@@ -70,6 +70,14 @@ fn exactly_once_counts_exactly() {
 }
 
 #[test]
+fn limits_are_kept_by_all_processes() {
+    let (text, _) = run("limits");
+    assert!(text.contains("4 processes ran 112 of 112 jobs of 10 customers"), "{text}");
+    assert!(text.contains("ran at once; the limit is 3") && text.contains("at most 1 of one customer"), "{text}");
+    assert!(number_before(&text, " ran at once") <= 3, "{text}");
+}
+
+#[test]
 fn three_workers_run_what_producer_enqueued_and_inspect_shows_it() {
     let folder = tempfile::tempdir().expect("a folder for the store");
     let store = folder.path().join("demo.redb");
@@ -92,7 +100,7 @@ fn three_workers_run_what_producer_enqueued_and_inspect_shows_it() {
 
 #[test]
 fn examples_tell_their_usage_and_refuse_what_they_do_not_know() {
-    for name in ["exactly_once", "inspect", "producer", "quickstart", "transfer", "worker"] {
+    for name in ["exactly_once", "inspect", "limits", "producer", "quickstart", "transfer", "worker"] {
         let usage = format!("cargo run --release --example {name}");
         let run = |arg: &str| Command::new(example(name)).arg(arg).output().expect("the example runs");
         let help = run("--help");

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::{
     context::Context,
     exit::Failure,
+    limits,
     output::Output,
     table::Table,
     units::{format_duration, format_size, parse_duration, parse_size},
@@ -18,20 +19,31 @@ use crate::{
     },
 };
 
-/// The store's settings
+/// The store's settings; with --queue, a queue's
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Settings are the store's, for all its processes. Durations are written as 30s or 24h,
 sizes as 64KiB or 1MiB.
 
+Settings of a queue: concurrency N and concurrency-per-key N, how many of its jobs, and
+of the jobs of one --key, may be claimed at once; order-per-key strict; rate N/DUR
+[burst=N]; size-max N, beyond which enqueue refuses; retention-completed DUR,
+retention-dead DUR, retention-cancelled DUR, keep-completed true. The value none unsets.
+
 Examples:
   casque config
-  casque config lease 10s")]
+  casque config lease 10s
+  casque config --queue mails
+  casque config --queue mails rate 100/1m burst=20
+  casque config --queue mails rate none")]
 pub(super) struct Config {
     /// The setting; all of them where none is named
     key: Option<String>,
     /// Its new value
     value: Option<String>,
+    /// For a rate: how many jobs at once after a pause
+    #[arg(value_name = "burst=N")]
+    burst: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -45,7 +57,19 @@ struct Line {
 
 impl Config {
     pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
+        if let Some(queue) = context.queue_if_named()? {
+            let value = match (self.value, self.burst) {
+                (Some(value), Some(burst)) => Some(format!("{value} {burst}")),
+                (value, _) => value,
+            };
+            return limits::run(context, out, queue, self.key.as_deref(), value.as_deref());
+        }
         let Some(key) = self.key else { return print_all(context, out) };
+        if let Some(burst) = self.burst {
+            return Err(Failure::usage(format!(
+                "\"{burst}\" is too much; only a queue's rate takes a burst: --queue Q"
+            )));
+        }
         let setting = setting_info(&key)?;
         let value = match self.value {
             None => context.read(|store| Ok(store.setting(&key)?))?,

@@ -22,8 +22,8 @@ Prints the id of each job, once it is on the disk.
 
 Each line of a file is a JSON object, of which only the arguments are usual:
   {\"args\": ..., \"task\": ..., \"queue\": ..., \"priority\": ..., \"delay\": \"30s\",
-   \"run_at\": \"2030-01-31T12:00:00Z\", \"unique\": ..., \"max_attempts\": ...,
-   \"metadata\": {...}, \"keep\": true}
+   \"run_at\": \"2030-01-31T12:00:00Z\", \"unique\": ..., \"key\": ...,
+   \"max_attempts\": ..., \"metadata\": {...}, \"keep\": true}
 What a line does not say is taken from the command. Lines are committed in batches.
 
 Examples:
@@ -62,7 +62,7 @@ impl Enqueue {
         let args = payload(&args, "the arguments")?;
         let request = context.request(&self.task, args);
         let job = submit::checked(context, queue, self.options.apply_to(request))?;
-        submit::enqueue(context, out, &job, self.count)
+        submit::enqueue(context, out, &job, self.count, self.options.wait)
     }
 }
 

@@ -55,6 +55,6 @@ impl ExecArgs {
         let exec = Exec { command: self.command, cwd, env: self.env.into_iter().collect() };
         let request = JobRequest::with_payload(Exec::ID, Payload::json(&exec)?);
         let job = submit::checked(context, context.queue()?, self.options.apply_to(request))?;
-        submit::enqueue(context, out, &job, self.count)
+        submit::enqueue(context, out, &job, self.count, self.options.wait)
     }
 }

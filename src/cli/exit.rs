@@ -101,7 +101,7 @@ impl From<&Error> for Failure {
             ErrorKind::Unavailable | ErrorKind::Closed => Exit::Unavailable,
             ErrorKind::Corrupt => Exit::Damaged,
             ErrorKind::TimedOut => Exit::TimedOut,
-            ErrorKind::Unknown | ErrorKind::Aborted => Exit::Failed,
+            ErrorKind::Unknown | ErrorKind::Aborted | ErrorKind::Full => Exit::Failed,
         };
         Self::new(exit, error.full_message())
     }

@@ -16,7 +16,7 @@ use super::{
     exit::{Exit, Failure},
     options::JobOptions,
     output::Output,
-    submit::{self, BATCH_BYTES, BATCH_JOBS, Ids, payload_max_of_new_stores},
+    submit::{self, BATCH_BYTES, Ids, payload_max_of_new_stores},
     units::{counted, parse_duration, parse_time},
 };
 use crate::{
@@ -50,6 +50,7 @@ struct Line {
     delay: Option<String>,
     run_at: Option<String>,
     unique: Option<String>,
+    key: Option<String>,
     max_attempts: Option<u32>,
     #[serde(default)]
     metadata: BTreeMap<String, String>,
@@ -106,7 +107,7 @@ impl Import<'_> {
                 bytes += job.args.as_bytes().len();
                 batch.push(job);
             }
-            let is_full = batch.len() >= BATCH_JOBS || bytes >= BATCH_BYTES;
+            let is_full = batch.len() >= submit::batch_jobs(self.options.wait) || bytes >= BATCH_BYTES;
             if !batch.is_empty() && (is_full || length == 0) {
                 let store = match &mut store {
                     Some(store) => store,
@@ -122,7 +123,7 @@ impl Import<'_> {
     }
 
     fn commit(&self, store: &Store, batch: Vec<NewJob>, done: &mut Done, ids: &mut Ids<'_>) -> Result<(), Failure> {
-        let committed = submit::commit(store, batch).map_err(|error| {
+        let committed = submit::commit(store, batch, self.options.wait).map_err(|error| {
             let lines = format!("lines {} to {} of {}", done.committed + 1, done.read, self.name());
             match error.kind() {
                 ErrorKind::Unknown => {
@@ -150,6 +151,7 @@ impl Import<'_> {
         let mut options = self.options.clone();
         options.priority = line.priority.or(options.priority);
         options.unique = line.unique.or(options.unique);
+        options.key = line.key.or(options.key);
         options.max_attempts = line.max_attempts.or(options.max_attempts);
         options.metadata.extend(line.metadata);
         options.keep |= line.keep;

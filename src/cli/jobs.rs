@@ -38,6 +38,7 @@ pub(super) struct JobLine {
     result: Option<serde_json::Value>,
     errors: Vec<ErrorLine>,
     unique: Option<String>,
+    key: Option<String>,
     /// It is cancelled when its handler has ended.
     cancelling: bool,
     /// Its process died in a run of it, so it runs alone.
@@ -84,6 +85,7 @@ impl JobLine {
                 })
                 .collect(),
             unique: job.unique.clone(),
+            key: job.key.clone(),
             cancelling: job.cancelling,
             suspect: job.suspect,
         }
@@ -155,6 +157,9 @@ pub(super) fn print_page(context: &Context, out: &mut Output, job: &JobInfo) -> 
     }
     if let Some(unique) = &job.unique {
         add("unique", unique.clone());
+    }
+    if let Some(key) = &job.key {
+        add("key", key.clone());
     }
     add("enqueued", time(job.enqueued_at));
     let times = [("runs", job.run_at), ("started", job.started_at), ("finished", job.finished_at)];

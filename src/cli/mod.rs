@@ -15,6 +15,7 @@ mod exec;
 mod exit;
 mod import;
 mod jobs;
+mod limits;
 mod list;
 mod log;
 mod names;

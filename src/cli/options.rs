@@ -21,6 +21,12 @@ pub(super) struct JobOptions {
     /// While a job with this key has not ended, give that one's id instead
     #[arg(long, value_name = "KEY")]
     pub(super) unique: Option<String>,
+    /// Its concurrency key: as many jobs of one key run at once as the queue's settings say, one by default
+    #[arg(long, value_name = "KEY")]
+    pub(super) key: Option<String>,
+    /// Where the queue is full, wait for room for up to so long; commits each job by itself
+    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
+    pub(super) wait: Option<Duration>,
     /// How many attempts may fail before it is dead [default: 20]
     #[arg(long, value_name = "N")]
     pub(super) max_attempts: Option<u32>,
@@ -45,6 +51,9 @@ impl JobOptions {
         }
         if let Some(unique) = &self.unique {
             job = job.unique(unique);
+        }
+        if let Some(key) = &self.key {
+            job = job.key(key);
         }
         if let Some(attempts) = self.max_attempts {
             job = job.max_attempts(attempts);

@@ -34,7 +34,7 @@ Queues and processes:
   sessions  The processes that work on the store
 
 The store:
-  config    The store's settings
+  config    The store's settings; with --queue, a queue's
   serve     Commit for all processes on the store, until it is stopped
   root      The objects on the persistent root: get, put, rm, ls, watch
   check     Check that the store is sound

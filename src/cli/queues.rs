@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::{
     context::{Context, View},
     exit::Failure,
+    limits,
     output::Output,
     table::Table,
     units::about,
@@ -35,6 +36,9 @@ struct Line {
     live: u64,
     kept: u64,
     oldest_ready_at: Option<String>,
+    /// What is configured for it, where anything is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limits: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
 impl Queues {
@@ -49,29 +53,31 @@ impl Queues {
                 }
                 let ready = JobFilter::new().queue(&stats.queue).state(State::Ready);
                 let oldest = store.jobs(&ready, 1)?.first().map(|job| job.run_at.unwrap_or(job.enqueued_at));
+                let notes = limits::notes(stats.paused, &stats.config);
                 let line = Line {
+                    limits: limits::as_json(&stats.config),
                     live: stats.waiting + stats.scheduled + stats.ready + stats.running,
                     kept: stats.kept + stats.dead + stats.cancelled,
                     paused: stats.paused,
                     queue: stats.queue,
                     oldest_ready_at: oldest.map(|at| at.to_string()),
                 };
-                lines.push((line, oldest));
+                lines.push((line, oldest, notes));
             }
             Ok(lines)
         })?;
         if out.json {
-            return lines.iter().try_for_each(|(line, _)| out.object(line));
+            return lines.iter().try_for_each(|(line, ..)| out.object(line));
         }
         let now = Timestamp::now();
         let mut table = Table::with_head(["QUEUE", "LIVE", "KEPT", "OLDEST READY", ""]);
-        for (line, oldest) in lines {
+        for (line, oldest, notes) in lines {
             table.row([
                 line.queue,
                 line.live.to_string(),
                 line.kept.to_string(),
                 oldest.map_or("-".to_owned(), |at| about(now.since(at))),
-                if line.paused { "paused".to_owned() } else { String::new() },
+                notes,
             ]);
         }
         table.print(out)

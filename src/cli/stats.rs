@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::{
     context::{Context, View},
     exit::Failure,
+    limits,
     output::Output,
     table::Table,
     units::{counted, format_size},
@@ -38,6 +39,9 @@ pub(super) struct QueueLine<'a> {
     dead: u64,
     cancelled: u64,
     hijacks: u64,
+    /// What is configured for it, where anything is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limits: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
 impl<'a> QueueLine<'a> {
@@ -53,6 +57,7 @@ impl<'a> QueueLine<'a> {
             dead: stats.dead,
             cancelled: stats.cancelled,
             hijacks: stats.hijacks,
+            limits: limits::as_json(&stats.config),
         }
     }
 }
@@ -112,7 +117,7 @@ pub(super) fn print_queues(out: &mut Output, queues: &[QueueStats]) -> Result<()
             number(stats.dead),
             number(stats.cancelled),
             number(stats.hijacks),
-            if stats.paused { "paused".to_owned() } else { String::new() },
+            limits::notes(stats.paused, &stats.config),
         ]);
     }
     table.print(out)

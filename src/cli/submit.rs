@@ -1,5 +1,7 @@
 //! Enqueueing from the command line: jobs are checked before the store is opened or made, and committed in batches.
 
+use std::time::Duration;
+
 use super::{
     context::Context,
     exit::{Exit, Failure},
@@ -53,8 +55,16 @@ pub(super) fn check_payload(job: &NewJob, limit: u64) -> Result<()> {
     )))
 }
 
-/// Enqueues jobs in one change; gives their ids in order.
-pub(super) fn commit(store: &Store, jobs: Vec<NewJob>) -> Result<Vec<JobId>> {
+/// How many jobs one change enqueues: by who waits for room, one.
+pub(super) fn batch_jobs(wait: Option<Duration>) -> usize {
+    if wait.is_some() { 1 } else { BATCH_JOBS }
+}
+
+/// Enqueues jobs in one change; gives their ids in order. Where there is a time to wait for room, there is one job.
+pub(super) fn commit(store: &Store, jobs: Vec<NewJob>, wait: Option<Duration>) -> Result<Vec<JobId>> {
+    if let (Some(wait), [job]) = (wait, jobs.as_slice()) {
+        return Ok(vec![store.enqueue_within(job, wait)?]);
+    }
     let intents = jobs.into_iter().map(Intent::Enqueue).collect();
     let applied = store.inner.commit(Vec::new(), intents, None)?;
     let id = |outcome: &Outcome| match outcome {
@@ -65,14 +75,20 @@ pub(super) fn commit(store: &Store, jobs: Vec<NewJob>) -> Result<Vec<JobId>> {
 }
 
 /// Enqueues a job so many times, and prints the ids.
-pub(super) fn enqueue(context: &Context, out: &mut Output, job: &NewJob, count: u64) -> Result<(), Failure> {
+pub(super) fn enqueue(
+    context: &Context,
+    out: &mut Output,
+    job: &NewJob,
+    count: u64,
+    wait: Option<Duration>,
+) -> Result<(), Failure> {
     let store = open_for(context, job)?;
     let mut ids = Ids::new(out);
-    let batch = BATCH_JOBS.min(BATCH_BYTES / job.args.as_bytes().len().max(1)).max(1);
+    let batch = batch_jobs(wait).min(BATCH_BYTES / job.args.as_bytes().len().max(1)).max(1);
     let mut done = 0;
     while done < count {
         let jobs = usize::try_from(count - done).unwrap_or(usize::MAX).min(batch);
-        let committed = commit(&store, vec![job.clone(); jobs]).map_err(|error| {
+        let committed = commit(&store, vec![job.clone(); jobs], wait).map_err(|error| {
             let so_far = if done == 0 { String::new() } else { format!("; {done} of {count} are enqueued") };
             Failure::from(error).and(&so_far)
         })?;

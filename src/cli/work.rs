@@ -364,7 +364,8 @@ impl Hints {
         let mut tasks = BTreeSet::new();
         for (key, _) in first_rows(rows.as_ref(), &keys::all_lanes(), usize::MAX)? {
             let Some((queue, lane)) = keys::lane_of(&key) else { continue };
-            let is_used = || first_rows(rows.as_ref(), &keys::ready_lane(&queue, lane), 1).map(|rows| !rows.is_empty());
+            let claimable = keys::claimable_in(&queue, lane);
+            let is_used = || first_rows(rows.as_ref(), &claimable, 1).map(|rows| !rows.is_empty());
             if self.queues.contains(&queue) && is_used()? {
                 tasks.insert(task_name(rows.as_ref(), lane.task)?);
             }

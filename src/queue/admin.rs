@@ -224,10 +224,7 @@ fn set_paused(context: &mut Context<'_>, queue: &str, paused: bool) -> Result<Ou
         head.by = context.change.writer.clone();
         context.rows.put_record(key, &head)?;
     }
-    // A queue that is paused before its first job is a queue all the same.
-    if context.rows.get(&keys::count(queue))?.is_none() {
-        context.rows.put_record(keys::count(queue), &crate::queue::record::CountRecord::default())?;
-    }
+    context.note_queue(queue)?;
     Ok(Outcome::Done)
 }
 
@@ -271,7 +268,7 @@ pub(crate) fn lanes_to_sweep(rows: &dyn Rows) -> Result<Vec<Vec<u8>>> {
     let mut empty = Vec::new();
     for (key, _) in first_rows(rows, &keys::all_lanes(), usize::MAX)? {
         let Some((queue, lane)) = keys::lane_of(&key) else { continue };
-        if first_rows(rows, &keys::ready_lane(&queue, lane), 1)?.is_empty() {
+        if first_rows(rows, &keys::claimable_in(&queue, lane), 1)?.is_empty() {
             empty.push(key);
         }
     }

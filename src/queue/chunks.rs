@@ -38,6 +38,11 @@ impl Chunks {
         Ok(self.chunk.front().map(|(place, _)| *place))
     }
 
+    /// The row that was peeked at.
+    pub(crate) fn front(&self) -> Option<&(Place, Vec<u8>)> {
+        self.chunk.front()
+    }
+
     /// How many bytes the row takes that was peeked at.
     pub(crate) fn front_bytes(&self) -> usize {
         self.chunk.front().map_or(0, |(_, bytes)| bytes.len())

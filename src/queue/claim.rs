@@ -14,7 +14,8 @@ use crate::{
         id::{JobId, SessionId, Token},
         moves::{find, task_name},
         record::{HeadRecord, Home, JobRecord, LeaseRecord},
-        select::{Selection, Wanted, select},
+        room::Room,
+        select::{Selection, Wanted, select_within},
     },
     store::{
         apply::Context,
@@ -86,21 +87,27 @@ pub(crate) fn claim(context: &mut Context<'_>, claim: &Claim) -> Result<Outcome>
             continue;
         }
         let taken_before = selection.jobs.len();
-        let hijacks = take_candidates(context, claim, queue, &head, &mut selection)?;
+        let room = context.room(queue)?;
+        let hijacks = take_candidates(context, claim, queue, &head, room, &mut selection)?;
         let lost = hijacks.len() as u64;
         claimed.hijacks.extend(hijacks);
-        for job in &selection.jobs[taken_before..] {
-            hold(context, claim, job)?;
-        }
         let filled_from = selection.jobs.len();
         if claim.fill {
-            select(&context.rows, queue, &claim.wanted, &mut selection)?;
+            // What this change has freed or taken of a key so far shows in its entries.
+            context.settle_keys()?;
+            let left = Room { jobs: room.jobs - (filled_from - taken_before) as u64, ..room };
+            select_within(&context.rows, queue, &claim.wanted, &left, &mut selection)?;
         }
         for job in &selection.jobs[filled_from..] {
             hold(context, claim, job)?;
         }
-        let taken = selection.jobs.len() > taken_before;
-        if taken || lost > 0 {
+        let taken = selection.jobs.len() - taken_before;
+        if let Some(rate) = context.config(queue)?.rate
+            && taken > 0
+        {
+            context.take_tokens(queue, &rate, taken as u64)?;
+        }
+        if taken > 0 || lost > 0 {
             // C3: every claim bumps the head row.
             context.count_hijacks(queue, lost);
             head.version = context.version;
@@ -123,17 +130,19 @@ pub(crate) fn claim(context: &mut Context<'_>, claim: &Claim) -> Result<Outcome>
     Ok(Outcome::Claimed(claimed))
 }
 
-/// Takes the candidates of a queue that are still there; those that are not are hijacks.
+/// Takes the candidates of a queue that are still there, as far as there is room; those that are not are hijacks.
 fn take_candidates(
     context: &mut Context<'_>,
     claim: &Claim,
     queue: &str,
     head: &HeadRecord,
+    room: Room,
     selection: &mut Selection,
 ) -> Result<Vec<Hijack>> {
     let mut hijacks = Vec::new();
+    let mut left = room.jobs;
     for candidate in &claim.candidates {
-        let Some((candidate_queue, ..)) = keys::ready_parts(&candidate.key) else {
+        let Some(candidate_queue) = keys::ready_queue(&candidate.key) else {
             return Err(Error::invalid(format!("the candidate {} names no row of a ready job", candidate.job)));
         };
         if candidate_queue != queue || selection.alone || selection.jobs.len() >= claim.wanted.jobs_max {
@@ -144,10 +153,16 @@ fn take_candidates(
         // What this build can't read is somebody else's, as if another had taken it.
         match row.and_then(|row| codec::decode::<JobRecord>(&row).ok()) {
             Some(job) if job.id == candidate.job => {
+                if left == 0 || !context.key_lets_run(&job, room.keys)? {
+                    // It is still there, and waits for others of its queue or key to end.
+                    continue;
+                }
                 if job.suspect && !(claim.wanted.idle && selection.jobs.is_empty()) {
                     selection.suspects_wait = true;
                 } else if selection.has_room(bytes) {
+                    hold(context, claim, &job)?;
                     selection.take(job, bytes);
+                    left -= 1;
                 }
             }
             _ => hijacks.push(Hijack { job: candidate.job, by: winner(&context.rows, candidate.job, head)? }),

@@ -5,10 +5,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    clock::millis,
     codec::Record,
     engine::Rows,
-    error::Result,
-    queue::enqueue::check_name,
+    error::{Error, Result},
+    queue::{enqueue::check_name, record::HeadRecord},
     store::{apply::Context, change::Outcome, keys, view::get_record},
 };
 
@@ -44,7 +45,10 @@ impl Record for ConfigRecord {
 
     fn validate(&self) -> Result<(), &'static str> {
         match self.rate {
-            Some(rate) if rate.jobs == 0 || rate.burst == 0 || rate.period.is_zero() => Err("its rate lets no job run"),
+            Some(rate) if rate.jobs == 0 || rate.burst == 0 || millis(rate.period) == 0 => {
+                Err("its rate lets no job run")
+            }
+            _ if self.running_max == Some(0) || self.key_running_max == Some(0) => Err("its limit lets no job run"),
             _ => Ok(()),
         }
     }
@@ -65,7 +69,7 @@ pub(crate) enum QueueSetting {
 }
 
 impl ConfigRecord {
-    fn set(&mut self, setting: QueueSetting) {
+    pub(crate) fn set(&mut self, setting: QueueSetting) {
         match setting {
             QueueSetting::RunningMax(most) => self.running_max = most,
             QueueSetting::KeyRunningMax(most) => self.key_running_max = most,
@@ -102,12 +106,44 @@ pub(crate) fn configure(context: &mut Context<'_>, queue: &str, settings: &[Queu
     let before = config(&context.rows, queue)?.unwrap_or_default();
     let mut after = before.clone();
     settings.iter().for_each(|setting| after.set(*setting));
-    context.config_known = None;
+    after.validate().map_err(|why| Error::invalid(format!("queue \"{queue}\" can't be configured so: {why}")))?;
+    if after == before {
+        return Ok(Outcome::Done);
+    }
+    // What this change has done so far was by the rules that held until now.
+    context.settle_keys()?;
     let key = keys::queue_config(queue);
     if after == ConfigRecord::default() {
         context.rows.remove(key);
-    } else if after != before {
+    } else {
         context.rows.put_record(key, &after)?;
     }
+    context.config_known = None;
+    if after.key_rules() != before.key_rules() {
+        context.change_key_rules(queue, before.key_rules(), after.key_rules())?;
+    }
+    if after.rate != before.rate {
+        context.change_rate(queue, before.rate.as_ref(), after.rate.as_ref())?;
+    }
+    // What may be claimed is another: a claim by what was seen before is to know.
+    let head_key = keys::head(queue);
+    let mut head: HeadRecord = get_record(&context.rows, &head_key)?.unwrap_or_default();
+    head.version = context.version;
+    head.by = context.change.writer.clone();
+    context.rows.put_record(head_key, &head)?;
+    context.note_queue(queue)?;
     Ok(Outcome::Done)
+}
+
+impl Context<'_> {
+    /// Writes a queue's configuration once more, as it is, where its maximum was reached and is no longer: by that row
+    /// the claims that wait at a stone are tried.
+    pub(crate) fn tell_if_below_maximum(&mut self, queue: &str, before: u64, after: u64) -> Result<()> {
+        let config = self.config(queue)?;
+        if config.running_max.map(u64::from).is_some_and(|most| before >= most && after < most) {
+            let config = config.clone();
+            self.rows.put_record(keys::queue_config(queue), &config)?;
+        }
+        Ok(())
+    }
 }

@@ -2,7 +2,8 @@
 //! and writes one count row per queue at its end.
 
 use crate::{
-    error::Result,
+    engine::Rows,
+    error::{Error, Result},
     queue::{record::CountRecord, state::State},
     store::{
         apply::Context,
@@ -24,12 +25,28 @@ impl Context<'_> {
         self.tallies.entry(queue.to_owned()).or_default()
     }
 
+    /// A queue that is paused or configured before its first job is a queue all the same.
+    pub(crate) fn note_queue(&mut self, queue: &str) -> Result<()> {
+        if self.rows.get(&keys::count(queue))?.is_none() {
+            self.rows.put_record(keys::count(queue), &CountRecord::default())?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn count_in(&mut self, queue: &str, state: State) {
         self.tally(queue).states[state as usize] += 1;
     }
 
     pub(crate) fn count_out(&mut self, queue: &str, state: State) {
         self.tally(queue).states[state as usize] -= 1;
+    }
+
+    /// How many jobs of a queue are in a state, with all that this change has done so far.
+    pub(crate) fn count_now(&self, queue: &str, state: State) -> Result<u64> {
+        let mut count: CountRecord = get_record(&self.rows, &keys::count(queue))?.unwrap_or_default();
+        let delta = self.tallies.get(queue).map_or(0, |tally| tally.states[state as usize]);
+        let now = count.now_in(state).checked_add_signed(delta);
+        now.ok_or_else(|| too_few(queue, state))
     }
 
     pub(crate) fn count_completed(&mut self, queue: &str) {
@@ -49,15 +66,20 @@ pub(crate) fn settle_tallies(context: &mut Context<'_>) -> Result<()> {
         let mut after = before;
         for (state, delta) in State::ALL.into_iter().zip(tally.states) {
             let count = after.now_in(state);
-            *count = count
-                .checked_add_signed(delta)
-                .ok_or_else(|| inconsistent(format!("queue \"{queue}\" counts too few {state} jobs")))?;
+            *count = count.checked_add_signed(delta).ok_or_else(|| too_few(&queue, state))?;
         }
         after.completed += tally.completed;
         after.hijacks += tally.hijacks;
         if after != before {
             context.rows.put_record(key, &after)?;
         }
+        if after.running < before.running {
+            context.tell_if_below_maximum(&queue, before.running, after.running)?;
+        }
     }
     Ok(())
+}
+
+fn too_few(queue: &str, state: State) -> Error {
+    inconsistent(format!("queue \"{queue}\" counts too few {state} jobs"))
 }

@@ -108,6 +108,9 @@ impl NewJob {
         if let Some(unique) = self.unique() {
             check_name("unique key", &unique.key)?;
         }
+        if let Some(key) = self.extra.as_ref().and_then(|extra| extra.key.as_deref()) {
+            check_name("concurrency key", key)?;
+        }
         if self.attempts_max == 0 {
             return Err(Error::invalid("a job needs at least one attempt; max attempts is 0"));
         }
@@ -124,6 +127,7 @@ pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome
         return Ok(Outcome::Enqueued { job: existing, existing: true });
     }
 
+    context.check_size(&job.queue)?;
     if context.next_index as usize >= BATCH_JOBS_MAX {
         return Err(Error::invalid(format!(
             "the change enqueues more than {BATCH_JOBS_MAX} jobs; split it into smaller ones"

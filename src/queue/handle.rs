@@ -13,7 +13,7 @@ use crate::{
         id::JobId,
         info::{QueueStats, stats},
         lease::{ClaimAnswer, leases_of},
-        promote::next_due,
+        promote::next_by_time,
         record::{HeadRecord, Home},
         select::{Selection, Tasks, Wanted, select},
     },
@@ -43,11 +43,15 @@ impl Queue {
         &self.name
     }
 
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// Enqueues a job. When this returns, it is on the disk.
     ///
     /// # Errors
-    /// `Invalid` for a bad name, priority, or payload; `Unavailable` when nothing was written; `Unknown` when it may
-    /// have been.
+    /// `Invalid` for a bad name, priority, or payload; `Full` for a queue that has as many jobs as it may;
+    /// `Unavailable` when nothing was written; `Unknown` when it may have been.
     pub fn enqueue(&self, job: impl IntoJob) -> Result<JobId> {
         let outcome = self.store.inner.perform(Intent::Enqueue(job.into_job().for_queue(&self.name)?))?;
         enqueued(&outcome)
@@ -98,7 +102,8 @@ impl Queue {
                 continue;
             }
             let seen = inner.site.wakes();
-            if next_due(inner.rows()?.as_ref())?.is_some_and(|at| at <= inner.site.now()) {
+            let next = next_by_time(inner.rows()?.as_ref())?;
+            if next.is_some_and(|at| at <= inner.site.now()) {
                 inner.perform(Intent::Promote { limit: CLAIM_JOBS_MAX })?;
             }
             let wanted = Wanted { tasks: Tasks::Any, jobs_max: jobs, idle: inner.is_idle() };
@@ -106,7 +111,8 @@ impl Queue {
             if !leases.leases.is_empty() || monotonic() >= deadline {
                 return Ok(leases.leases);
             }
-            inner.wait_for_commit(seen, since, deadline);
+            let until_next = next.map_or(deadline, |at| deadline_after(at.since(inner.site.now())));
+            inner.wait_for_commit(seen, since, deadline.min(until_next));
         }
     }
 
@@ -135,7 +141,8 @@ impl Queue {
     /// Claims that very job.
     ///
     /// # Errors
-    /// `NotFound` for a job that is nowhere; `Invalid` for one that is not ready, or that another was quicker to take.
+    /// `NotFound` for a job that is nowhere; `Invalid` for one that is not ready, that another was quicker to take, or
+    /// whose queue or concurrency key is at a limit.
     pub fn claim_job(&self, job: JobId) -> Result<Lease> {
         let inner = &self.store.inner;
         let rows = inner.rows()?;
@@ -157,7 +164,9 @@ impl Queue {
         };
         let applied = inner.commit(Vec::new(), vec![Intent::Claim(claim)], None)?;
         let lease = leases_of(inner, &session, applied)?.leases.pop();
-        lease.ok_or_else(|| Error::invalid(format!("job {job} was taken by another, or its queue is paused")))
+        lease.ok_or_else(|| {
+            Error::invalid(format!("job {job} was taken by another, or its queue is paused or at a limit"))
+        })
     }
 
     /// The queue in numbers.
@@ -187,7 +196,7 @@ impl Queue {
     }
 }
 
-fn enqueued(outcome: &Outcome) -> Result<JobId> {
+pub(crate) fn enqueued(outcome: &Outcome) -> Result<JobId> {
     match outcome {
         Outcome::Enqueued { job, .. } => Ok(*job),
         _ => Err(Error::corrupt("an enqueue was answered without its outcome")),

@@ -8,6 +8,8 @@ use crate::{
     engine::Rows,
     error::Result,
     queue::{
+        QueueConfig,
+        config::config,
         id::{JobId, SessionId, Token},
         moves::task_name,
         record::{CountRecord, HeadRecord, Home, JobRecord},
@@ -45,6 +47,8 @@ pub struct JobInfo {
     pub metadata: Vec<(String, String)>,
     /// Its unique key.
     pub unique: Option<String>,
+    /// Its concurrency key.
+    pub key: Option<String>,
     /// When it was enqueued.
     pub enqueued_at: Timestamp,
     /// When it may run, where it was delayed.
@@ -83,6 +87,7 @@ pub struct JobError {
 
 impl JobInfo {
     pub(crate) fn of(rows: &dyn Rows, home: Home, job: JobRecord) -> Result<Self> {
+        let (unique, key) = (job.unique().map(|unique| unique.key.clone()), job.key().map(str::to_owned));
         Ok(Self {
             id: job.id,
             task: task_name(rows, job.task)?,
@@ -94,7 +99,8 @@ impl JobInfo {
             args: job.args,
             args_version: job.args_version,
             metadata: job.metadata,
-            unique: job.extra.and_then(|extra| extra.unique).map(|unique| unique.key),
+            unique,
+            key,
             enqueued_at: job.enqueued_at,
             run_at: job.run_at,
             started_at: job.started_at,
@@ -144,6 +150,8 @@ pub struct QueueStats {
     pub completed: u64,
     /// Strict conflicts, and candidates that another took.
     pub hijacks: u64,
+    /// What is configured for it.
+    pub config: QueueConfig,
 }
 
 /// The numbers of all queues, in order of their names.
@@ -172,5 +180,6 @@ pub(crate) fn stats(rows: &dyn Rows, queue: &str) -> Result<QueueStats> {
         kept: count.kept,
         completed: count.completed,
         hijacks: count.hijacks,
+        config: QueueConfig::of(&config(rows, queue)?.unwrap_or_default()),
     })
 }

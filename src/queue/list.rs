@@ -15,7 +15,7 @@ use crate::{
     },
     store::{
         keys::{self, ById, Range},
-        view::first_rows,
+        view::{first_key, first_rows},
     },
 };
 
@@ -69,7 +69,8 @@ impl JobFilter {
     }
 }
 
-/// The first `limit` jobs that the filter admits. A requeued job stands where its place is.
+/// The first `limit` jobs that the filter admits. A requeued job stands where its place is; with a concurrency key,
+/// at its id.
 pub(crate) fn list(rows: &dyn Rows, filter: &JobFilter, limit: usize) -> Result<Vec<JobInfo>> {
     let mut sources = sources(rows, filter)?;
     let mut listed = Vec::new();
@@ -84,7 +85,14 @@ pub(crate) fn list(rows: &dyn Rows, filter: &JobFilter, limit: usize) -> Result<
         }
         let Some((index, _)) = first else { break };
         let source = &mut sources[index];
-        let bytes = source.jobs.take();
+        let mut bytes = source.jobs.take();
+        if source.is_by_key {
+            // A requeued job without a concurrency key has its place there, and is listed by that.
+            let queue =
+                keys::ready_queue(&bytes).filter(|queue| filter.queue.as_ref().is_none_or(|only| only == queue));
+            let Some(row) = queue.map(|_| rows.get(&bytes)).transpose()?.flatten() else { continue };
+            bytes = row;
+        }
         // S28: a row that this build can't read is told of by `check`, and does not end the listing.
         let Ok(record) = codec::decode::<JobRecord>(&bytes) else { continue };
         let job = JobInfo::of(rows, source.home, record)?;
@@ -99,11 +107,13 @@ pub(crate) fn list(rows: &dyn Rows, filter: &JobFilter, limit: usize) -> Result<
 struct Source {
     home: Home,
     jobs: Chunks,
+    /// Its rows lead to the ready jobs that have concurrency keys.
+    is_by_key: bool,
 }
 
 impl Source {
     fn new(home: Home, range: Range) -> Self {
-        Self { home, jobs: Chunks::new(range) }
+        Self { home, jobs: Chunks::new(range), is_by_key: false }
     }
 }
 
@@ -128,7 +138,7 @@ fn sources(rows: &dyn Rows, filter: &JobFilter) -> Result<Vec<Source>> {
     }
     if wants(&[State::Ready]) {
         for (key, _) in first_rows(rows, &keys::all_lanes(), usize::MAX)? {
-            let Some((queue, lane)) = keys::lane_of(&key) else { continue };
+            let Some((queue, lane)) = keys::lane_of(&key).filter(|(_, lane)| !lane.keyed) else { continue };
             if filter.queue.as_ref().is_some_and(|wanted| *wanted != queue) {
                 continue;
             }
@@ -138,14 +148,23 @@ fn sources(rows: &dyn Rows, filter: &JobFilter) -> Result<Vec<Source>> {
             };
             sources.push(Source::new(Home::Ready, range));
         }
+        let keyed = filter.queue.as_ref().map_or_else(keys::all_keyed, |queue| keys::keyed_of_queue(queue));
+        if first_key(rows, &keyed)?.is_some() {
+            let range = match after {
+                Some(after) => keys::places().after(&keys::place(after)),
+                None => keys::places(),
+            };
+            sources.push(Source { is_by_key: true, ..Source::new(Home::Ready, range) });
+        }
     }
     Ok(sources)
 }
 
-/// Where a job stands in a listing: at its id, or at its place where it is ready, which a requeue renews.
+/// Where a job stands in a listing: at its id; where it is ready and has no concurrency key, at its place, which a
+/// requeue renews.
 fn place_of(rows: &dyn Rows, job: JobId) -> Result<JobId> {
     Ok(match find(rows, job)? {
-        Some((Home::Ready, record)) => record.place,
+        Some((Home::Ready, record)) if record.key().is_none() => record.place,
         _ => job,
     })
 }

@@ -15,21 +15,30 @@ mod held;
 pub(crate) mod id;
 pub(crate) mod info;
 pub(crate) mod jobs;
+pub(crate) mod keyed;
 pub(crate) mod lane;
 pub(crate) mod lease;
+pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod moves;
+mod patience;
 pub(crate) mod promote;
+pub(crate) mod rate;
 pub(crate) mod reclaim;
 pub(crate) mod record;
 mod request;
+pub(crate) mod room;
 pub(crate) mod select;
 pub(crate) mod settle;
 pub(crate) mod state;
 pub(crate) mod status;
 mod view;
 
+#[cfg(test)]
+mod keyed_tests;
+#[cfg(test)]
+mod limit_tests;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]
@@ -52,6 +61,7 @@ pub use self::{
     handle::Queue,
     info::{JobError, JobInfo, QueueStats},
     lease::Lease,
+    limits::{QueueConfig, Rate},
     list::JobFilter,
     log::LogLine,
     request::{IntoJob, JobRequest},

@@ -3,8 +3,11 @@
 
 use std::{collections::HashSet, time::Duration};
 
+mod limits;
+
 use proptest::prelude::*;
 
+use self::limits::Limits;
 use super::rig_tests::{OTHER_SESSION, Rig, SESSION, job};
 use crate::{
     clock::Timestamp,
@@ -13,7 +16,8 @@ use crate::{
     queue::{
         admin::Admin,
         claim::Claim,
-        enqueue::{NewJob, When},
+        config::QueueSetting,
+        enqueue::{NewExtra, NewJob, When},
         id::{JobId, SessionId, Token},
         reclaim::Reclaim,
         record::Home,
@@ -36,6 +40,7 @@ enum Verb {
         priority: i64,
         delay: u64,
         unique: Option<u8>,
+        key: Option<u8>,
         attempts_max: u32,
         keep: bool,
     },
@@ -57,6 +62,7 @@ enum Verb {
     Requeue(usize),
     Release(usize),
     Pause(usize, bool),
+    Configure(usize, QueueSetting),
     Promote,
     Prune,
     Advance(u64),
@@ -85,9 +91,11 @@ struct Model {
     jobs: Vec<Job>,
     paused: [bool; 2],
     completed: [u64; 2],
+    limits: [Limits; 2],
     now: Timestamp,
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 #[derive(Clone, Debug)]
 struct Job {
     id: JobId,
@@ -96,6 +104,9 @@ struct Job {
     priority: i64,
     place: JobId,
     unique: Option<u8>,
+    key: Option<u8>,
+    /// It waits to be tried again, and those of its key behind it wait for that.
+    holds_back: bool,
     attempt: u32,
     attempts_max: u32,
     keep: bool,
@@ -128,9 +139,10 @@ impl Job {
         }
     }
 
-    fn later(&mut self, delay: u64, now: Timestamp) {
+    fn later(&mut self, delay: u64, is_strict: bool, now: Timestamp) {
         self.run_at = now.after(Duration::from_secs(delay));
         self.state = Some(if delay > 0 { State::Scheduled } else { State::Ready });
+        self.holds_back = delay > 0 && is_strict;
     }
 
     fn is_over(&self) -> bool {
@@ -138,7 +150,7 @@ impl Job {
     }
 
     /// What a settlement makes of a running job.
-    fn settle(&mut self, how: How, now: Timestamp) {
+    fn settle(&mut self, how: How, is_strict: bool, now: Timestamp) {
         match how {
             How::Complete => self.complete(false, now),
             How::CompleteWithResult => self.complete(true, now),
@@ -148,7 +160,7 @@ impl Job {
                 if self.cancelling {
                     self.end(State::Cancelled, now);
                 } else if self.attempt < self.attempts_max {
-                    self.later(delay, now);
+                    self.later(delay, is_strict, now);
                 } else {
                     self.end(State::Dead, now);
                 }
@@ -158,7 +170,7 @@ impl Job {
                 self.end(if self.cancelling { State::Cancelled } else { State::Dead }, now);
             }
             _ if self.cancelling => self.end(State::Cancelled, now),
-            How::Snooze(delay) => self.later(delay, now),
+            How::Snooze(delay) => self.later(delay, is_strict, now),
             How::Release => self.state = Some(State::Ready),
             How::Cancel => self.end(State::Cancelled, now),
         }
@@ -177,6 +189,11 @@ impl Model {
         if self.paused[queue] {
             return true;
         }
+        let limits = &self.limits[queue];
+        let room = limits.running_max.map_or(usize::MAX, |most| {
+            usize::try_from(u64::from(most).saturating_sub(self.count(queue, State::Running))).unwrap()
+        });
+        let most = picked.len().saturating_add(room.min(limits.tokens()));
         let open = |job: &Job| job.queue == queue && job.state == Some(State::Ready) && tasks & (1 << job.task) != 0;
         let mut ready: Vec<usize> = (0..self.jobs.len()).filter(|index| open(&self.jobs[*index])).collect();
         ready.sort_by_key(|index| (-self.jobs[*index].priority, self.jobs[*index].place));
@@ -185,7 +202,10 @@ impl Model {
             if picked.len() == jobs_max || alone {
                 return false;
             }
-            if self.jobs[index].suspect && !idle {
+            if picked.len() == most {
+                return true;
+            }
+            if !self.key_lets_run(index, picked) || (self.jobs[index].suspect && !idle) {
                 continue;
             }
             if self.jobs[index].suspect && !picked.is_empty() {
@@ -194,6 +214,23 @@ impl Model {
             picked.push(index);
         }
         true
+    }
+
+    fn key_lets_run(&self, index: usize, picked: &[usize]) -> bool {
+        let job = &self.jobs[index];
+        if job.key.is_none() {
+            return true;
+        }
+        let limits = &self.limits[job.queue];
+        let of_key = |other: &&Job| other.queue == job.queue && other.key == job.key;
+        let picked = picked.iter().map(|index| &self.jobs[*index]).filter(of_key).count();
+        let running = self.jobs.iter().filter(of_key).filter(|other| other.state == Some(State::Running)).count();
+        if running + picked >= limits.key_running_max.unwrap_or(1) as usize {
+            return false;
+        }
+        let goes_before = |other: &Job| other.state == Some(State::Ready) || other.holds_back;
+        let is_first = !self.jobs.iter().filter(of_key).any(|other| goes_before(other) && other.place < job.place);
+        !limits.is_strict || (picked == 0 && is_first)
     }
 
     fn count(&self, queue: usize, state: State) -> u64 {
@@ -205,6 +242,7 @@ impl Model {
 fn step(rig: &mut Rig, model: &mut Model, verb: &Verb) {
     let now = rig.now;
     model.now = now;
+    model.limits.iter_mut().for_each(|limits| limits.fill(now));
     match verb {
         Verb::Enqueue { .. } => enqueue(rig, model, verb),
         Verb::Claim { session, queues, tasks, jobs_max, idle } => {
@@ -224,6 +262,10 @@ fn step(rig: &mut Rig, model: &mut Model, verb: &Verb) {
             let expected: Vec<JobId> = picked.iter().map(|index| model.jobs[*index].id).collect();
             let got: Vec<JobId> = claimed.jobs.iter().map(|job| job.record.id).collect();
             assert_eq!(got, expected);
+            for queue in 0..2 {
+                let taken = picked.iter().filter(|index| model.jobs[**index].queue == queue).count();
+                model.limits[queue].take(taken);
+            }
             for index in picked {
                 let job = &mut model.jobs[index];
                 job.state = Some(State::Running);
@@ -238,10 +280,17 @@ fn step(rig: &mut Rig, model: &mut Model, verb: &Verb) {
             rig.administer(admin).unwrap();
             model.paused[*queue] = *paused;
         }
+        Verb::Configure(queue, setting) => {
+            let queue_name = QUEUES[*queue].to_owned();
+            rig.administer(Admin::ConfigureQueue { queue: queue_name, settings: vec![*setting] }).unwrap();
+            model.limits[*queue].set(*setting, now);
+        }
         Verb::Promote => {
             rig.promote();
             let due = |job: &&mut Job| job.state == Some(State::Scheduled) && job.run_at <= now;
-            model.jobs.iter_mut().filter(due).for_each(|job| job.state = Some(State::Ready));
+            model.jobs.iter_mut().filter(due).for_each(|job| {
+                (job.state, job.holds_back) = (Some(State::Ready), false);
+            });
         }
         Verb::Prune => {
             rig.administer(Admin::Prune { limit: 1_000 }).unwrap();
@@ -256,18 +305,25 @@ fn step(rig: &mut Rig, model: &mut Model, verb: &Verb) {
 }
 
 fn enqueue(rig: &mut Rig, model: &mut Model, verb: &Verb) {
-    let Verb::Enqueue { queue, task, priority, delay, unique, attempts_max, keep } = verb else { return };
-    let outcome = rig
-        .intent(Intent::Enqueue(NewJob {
-            queue: QUEUES[*queue].into(),
-            priority: *priority,
-            when: When::After(Duration::from_secs(*delay)),
-            extra: unique.map(|key| Box::new(super::rig_tests::unique(&key.to_string()))),
-            attempts_max: *attempts_max,
-            keep: *keep,
-            ..job(TASKS[*task])
-        }))
-        .unwrap();
+    let Verb::Enqueue { queue, task, priority, delay, unique, key, attempts_max, keep } = verb else { return };
+    let mut extra = unique.map_or_else(NewExtra::default, |unique| super::rig_tests::unique(&unique.to_string()));
+    extra.key = key.map(|key| key.to_string());
+    let waiting: u64 = [State::Scheduled, State::Ready].into_iter().map(|state| model.count(*queue, state)).sum();
+    let is_full = model.limits[*queue].size_max.is_some_and(|most| waiting >= most);
+    let enqueued = rig.intent(Intent::Enqueue(NewJob {
+        queue: QUEUES[*queue].into(),
+        priority: *priority,
+        when: When::After(Duration::from_secs(*delay)),
+        extra: Some(Box::new(extra)),
+        attempts_max: *attempts_max,
+        keep: *keep,
+        ..job(TASKS[*task])
+    }));
+    if is_full && model.holder(*queue, *unique).is_none() {
+        assert_eq!(enqueued.unwrap_err().kind(), ErrorKind::Full);
+        return;
+    }
+    let outcome = enqueued.unwrap();
     let Outcome::Enqueued { job: id, existing } = outcome else { panic!("not enqueued: {outcome:?}") };
     assert_eq!(
         existing.then_some(id),
@@ -284,6 +340,8 @@ fn enqueue(rig: &mut Rig, model: &mut Model, verb: &Verb) {
         priority: *priority,
         place: id,
         unique: *unique,
+        key: *key,
+        holds_back: false,
         attempt: 0,
         attempts_max: *attempts_max,
         keep: *keep,
@@ -317,7 +375,7 @@ fn settle(rig: &mut Rig, model: &mut Model, which: usize, how: How, stale: bool)
         assert_eq!(settled.unwrap_err().kind(), ErrorKind::LeaseLost, "INV-3");
         return;
     }
-    job.settle(how, now);
+    job.settle(how, model.limits[job.queue].is_strict, now);
     if job.state == Some(State::Completed) || job.state.is_none() {
         model.completed[job.queue] += 1;
     }
@@ -345,7 +403,7 @@ fn operate(rig: &mut Rig, model: &mut Model, verb: &Verb) {
     let job = &mut model.jobs[index];
     let expected = match (verb, job.state) {
         (Verb::Release(_), Some(State::Running)) => {
-            job.settle(How::Release, now);
+            job.settle(How::Release, false, now);
             Ok(())
         }
         (Verb::Release(_), _) => Err(ErrorKind::LeaseLost),
@@ -355,6 +413,7 @@ fn operate(rig: &mut Rig, model: &mut Model, verb: &Verb) {
             Ok(())
         }
         (Verb::Cancel(_), Some(State::Ready | State::Scheduled)) => {
+            job.holds_back = false;
             job.end(State::Cancelled, now);
             Ok(())
         }
@@ -364,11 +423,11 @@ fn operate(rig: &mut Rig, model: &mut Model, verb: &Verb) {
             Ok(())
         }
         (Verb::Retry(_), Some(State::Scheduled)) => {
-            job.state = Some(State::Ready);
+            (job.state, job.holds_back) = (Some(State::Ready), false);
             Ok(())
         }
         (Verb::Requeue(_), Some(State::Ready | State::Scheduled)) => {
-            (job.state, job.place) = (Some(State::Ready), place);
+            (job.state, job.place, job.holds_back) = (Some(State::Ready), place, false);
             Ok(())
         }
         _ => Err(ErrorKind::Invalid),
@@ -443,17 +502,20 @@ fn verbs() -> impl Strategy<Value = Verb> {
         1 => Just(How::Cancel),
     ];
     let unique = prop::option::weighted(0.3, 0u8..2);
-    let enqueue = (0usize..2, 0usize..2, -1i64..=1, delay, unique, 1u32..=3, any::<bool>()).prop_map(
-        |(queue, task, priority, delay, unique, attempts_max, keep)| Verb::Enqueue {
+    let key = prop::option::weighted(0.6, 0u8..2);
+    let enqueue = (0usize..2, 0usize..2, -1i64..=1, delay, unique, key, 1u32..=3, any::<bool>()).prop_map(
+        |(queue, task, priority, delay, unique, key, attempts_max, keep)| Verb::Enqueue {
             queue,
             task,
             priority,
             delay,
             unique,
+            key,
             attempts_max,
             keep,
         },
     );
+    let setting = limits::settings();
     let claim = (0usize..2, 0usize..2, 1u8..4, 1usize..5, prop::bool::weighted(0.7))
         .prop_map(|(session, queues, tasks, jobs_max, idle)| Verb::Claim { session, queues, tasks, jobs_max, idle });
     let settle = (which.clone(), how, prop::bool::weighted(0.1)).prop_map(|(which, how, stale)| Verb::Settle {
@@ -472,6 +534,7 @@ fn verbs() -> impl Strategy<Value = Verb> {
         2 => which.clone().prop_map(Verb::Requeue),
         1 => which.prop_map(Verb::Release),
         1 => (0usize..2, prop::bool::weighted(0.3)).prop_map(|(queue, paused)| Verb::Pause(queue, paused)),
+        2 => (0usize..2, setting).prop_map(|(queue, setting)| Verb::Configure(queue, setting)),
         1 => Just(Verb::Promote),
         1 => Just(Verb::Prune),
         2 => prop_oneof![Just(60u64), Just(3_600), Just(3 * 24 * 3_600), Just(40 * 24 * 3_600)].prop_map(Verb::Advance),
@@ -483,12 +546,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_sequence_of_verbs_does_what_the_model_says(verbs in prop::collection::vec(verbs(), 1..60)) {
+    fn any_sequence_of_verbs_does_what_the_model_says(
+        settings in prop::collection::vec((0usize..2, limits::settings()), 0..4),
+        verbs in prop::collection::vec(verbs(), 1..60),
+    ) {
         let mut rig = Rig::new();
+        let limits = [Limits::default(), Limits::default()];
         let mut model =
-            Model { jobs: Vec::new(), paused: [false; 2], completed: [0; 2], now: rig.now };
-        for verb in &verbs {
-            step(&mut rig, &mut model, verb);
+            Model { jobs: Vec::new(), paused: [false; 2], completed: [0; 2], limits, now: rig.now };
+        let configure = settings.into_iter().map(|(queue, setting)| Verb::Configure(queue, setting));
+        for verb in configure.chain(verbs) {
+            step(&mut rig, &mut model, &verb);
             compare(&rig, &model);
         }
     }

@@ -25,17 +25,23 @@ impl Context<'_> {
         self.rows.remove(job.key_in(home));
         self.count_out(&job.queue, job.state_in(home));
         match home {
+            Home::Ready if job.key().is_some() => {
+                self.rows.remove(keys::place(job.id));
+                self.note_key(job);
+            }
+            Home::ById(ById::Held) => self.note_key_running(job, -1),
             Home::ById(ById::Due) => {
                 if let Some(at) = job.run_at {
                     self.rows.remove(keys::due_time(at, job.id));
                 }
+                self.note_key_holding(job, false);
             }
             Home::ById(ById::Finished | ById::Dead) => {
                 if let Some(at) = job.expires_at {
                     self.rows.remove(keys::expiry(at, job.id));
                 }
             }
-            Home::Ready | Home::ById(ById::Held | ById::Waiting) => {}
+            Home::Ready | Home::ById(ById::Waiting) => {}
         }
     }
 
@@ -49,7 +55,12 @@ impl Context<'_> {
         self.rows.put_record(job.key_in(home), job)?;
         self.count_in(&job.queue, job.state_in(home));
         match home {
+            Home::Ready if job.key().is_some() => {
+                self.rows.put(keys::place(job.id), job.key_in(home));
+                self.note_key(job);
+            }
             Home::Ready => self.note_lane(&job.queue, job.lane())?,
+            Home::ById(ById::Held) => self.note_key_running(job, 1),
             Home::ById(ById::Due) => {
                 let at = job.run_at.ok_or_else(|| inconsistent(format!("job {} is scheduled for no time", job.id)))?;
                 self.rows.put(keys::due_time(at, job.id), Vec::new());
@@ -59,7 +70,7 @@ impl Context<'_> {
                     self.rows.put(keys::expiry(at, job.id), Vec::new());
                 }
             }
-            Home::ById(ById::Held | ById::Waiting) => {}
+            Home::ById(ById::Waiting) => {}
         }
         Ok(())
     }
@@ -71,13 +82,17 @@ impl Context<'_> {
         self.put_in(&job, Home::Ready)
     }
 
-    /// Puts a job among the scheduled ones, or the ready ones where that time has come.
+    /// Puts a job that ran among the scheduled ones, or the ready ones where that time has come.
     pub(crate) fn put_later(&mut self, mut job: JobRecord, delay: std::time::Duration) -> Result<()> {
         job.lease = None;
         job.progress = None;
         let at = self.now.after(delay);
         job.run_at = Some(at);
-        self.put_in(&job, if at > self.now { Home::ById(ById::Due) } else { Home::Ready })
+        if at <= self.now {
+            return self.put_in(&job, Home::Ready);
+        }
+        self.hold_key_back(&job)?;
+        self.put_in(&job, Home::ById(ById::Due))
     }
 
     /// Ends a job that succeeded. It is kept only where it has a result, or asks to be kept.
@@ -127,8 +142,8 @@ impl Context<'_> {
 
     /// Removes what hangs on a job that is about to be gone, wherever it was.
     pub(crate) fn forget(&mut self, job: &JobRecord) {
-        // It has a row for its place only where that is not its id.
-        if job.place != job.id {
+        // It has a row for its place only where that is not its id; one with a concurrency key only while it is ready.
+        if job.place != job.id && job.key().is_none() {
             self.rows.remove(keys::place(job.id));
         }
         log::forget(self, job);
@@ -137,7 +152,10 @@ impl Context<'_> {
     /// Gives a job a place at the back of its queue.
     pub(crate) fn renew_place(&mut self, job: &mut JobRecord) {
         job.place = self.next_place();
-        self.rows.put(keys::place(job.id), job.place.to_bytes().to_vec());
+        // A job with a concurrency key has that row while it is ready.
+        if job.key().is_none() {
+            self.rows.put(keys::place(job.id), job.place.to_bytes().to_vec());
+        }
     }
 
     /// A place that no job has had: after all jobs of earlier changes.
@@ -148,7 +166,7 @@ impl Context<'_> {
     }
 
     /// Makes the lane's row if there is none yet.
-    fn note_lane(&mut self, queue: &str, lane: Lane) -> Result<()> {
+    pub(crate) fn note_lane(&mut self, queue: &str, lane: Lane) -> Result<()> {
         let known = (queue.to_owned(), lane);
         if self.lanes_known.contains(&known) {
             return Ok(());
@@ -228,14 +246,14 @@ pub(crate) fn find(rows: &dyn Rows, job: JobId) -> Result<Option<(Home, JobRecor
             return Ok(Some((Home::ById(family), record)));
         }
     }
-    let place = match rows.get(&keys::place(job))? {
-        Some(bytes) => {
-            JobId::from_bytes(&bytes).ok_or_else(|| inconsistent(format!("job {job} has no sound place")))?
-        }
+    let place = match rows.get(&keys::place(job))?.map(|row| JobId::from_bytes(&row).ok_or(row)) {
         None => job,
+        Some(Ok(place)) => place,
+        // The key of its row, as jobs with a concurrency key have it.
+        Some(Err(row)) => return Ok(get_record(rows, &row)?.map(|record| (Home::Ready, record))),
     };
     for (key, _) in first_rows(rows, &keys::all_lanes(), usize::MAX)? {
-        let Some((queue, lane)) = keys::lane_of(&key) else { continue };
+        let Some((queue, lane)) = keys::lane_of(&key).filter(|(_, lane)| !lane.keyed) else { continue };
         let Some(bytes) = rows.get(&keys::ready(&queue, lane, place))? else { continue };
         let record: JobRecord = codec::decode(&bytes)?;
         if record.id == job {

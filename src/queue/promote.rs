@@ -1,12 +1,17 @@
-//! Promote: scheduled jobs whose time has come become ready, under their old place. Reads and writes only those.
+//! Promote: what time brings. Scheduled jobs whose time has come become ready, under their old place; tokens that have
+//! come are written into the buckets that had none. Reads and writes only those.
 
 use std::ops::ControlFlow;
 
 use crate::{
+    clock::Timestamp,
     codec,
     engine::Rows,
     error::Result,
-    queue::record::{Home, JobRecord},
+    queue::{
+        rate::next_token,
+        record::{Home, JobRecord},
+    },
     store::{
         apply::Context,
         change::{CHANGE_BYTES_MAX, Outcome},
@@ -42,11 +47,17 @@ pub(crate) fn promote(context: &mut Context<'_>, limit: usize) -> Result<Outcome
             break;
         }
     }
+    context.fill_buckets()?;
     Ok(Outcome::Promoted { jobs })
 }
 
+/// When something that time brings is next: a scheduled job, or a token for jobs that wait for one.
+pub(crate) fn next_by_time(rows: &dyn Rows) -> Result<Option<Timestamp>> {
+    Ok(next_due(rows)?.into_iter().chain(next_token(rows, Timestamp::now())?).min())
+}
+
 /// When the next scheduled job is due.
-pub(crate) fn next_due(rows: &dyn Rows) -> Result<Option<crate::clock::Timestamp>> {
+pub(crate) fn next_due(rows: &dyn Rows) -> Result<Option<Timestamp>> {
     let first = crate::store::view::first_rows(rows, &keys::due_times(), 1)?;
     Ok(first.first().and_then(|(key, _)| keys::time_of(key)))
 }

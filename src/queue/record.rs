@@ -110,8 +110,14 @@ impl JobRecord {
         self.extra.as_ref()?.unique.as_ref()
     }
 
+    /// Its concurrency key.
+    pub(crate) fn key(&self) -> Option<&str> {
+        self.extra.as_ref()?.key.as_deref()
+    }
+
     pub(crate) fn lane(&self) -> Lane {
-        Lane::new(self.priority, self.task, self.suspect)
+        let lane = Lane::new(self.priority, self.task, self.suspect);
+        if self.key().is_some() { lane.with_key() } else { lane }
     }
 
     /// How many lines its log ever had.
@@ -122,7 +128,10 @@ impl JobRecord {
     /// The key of this job's row in a family.
     pub(crate) fn key_in(&self, home: Home) -> Vec<u8> {
         match home {
-            Home::Ready => keys::ready(&self.queue, self.lane(), self.place),
+            Home::Ready => match self.key() {
+                Some(key) => keys::keyed(&self.queue, key, self.lane(), self.place),
+                None => keys::ready(&self.queue, self.lane(), self.place),
+            },
             Home::ById(family) => family.key(self.id),
         }
     }

@@ -99,6 +99,25 @@ impl JobRequest {
         self
     }
 
+    /// Its concurrency key: of the jobs of one key in the queue only one runs at once, or as many as
+    /// [`QueueConfig::concurrency_per_key`](crate::types::QueueConfig) lets. Jobs with one key are not the same job;
+    /// for that there is [`JobRequest::unique`].
+    ///
+    /// ```
+    /// # let store = casque::Store::in_memory()?;
+    /// # use std::time::Duration;
+    /// let queue = store.queue("mails");
+    /// for letter in ["first", "second"] {
+    ///     queue.enqueue(casque::JobRequest::new("send", &letter).key("customer-7"))?;
+    /// }
+    /// assert_eq!(queue.claim(2, Duration::ZERO)?.len(), 1);
+    /// # Ok::<(), casque::Error>(())
+    /// ```
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.extra.key = Some(key.into());
+        self
+    }
+
     /// How many attempts may fail before it is dead; 20 by default.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.attempts_max = attempts;

@@ -1,17 +1,23 @@
 //! Which jobs a claim gets next: a merge, by priority and place, of the lanes that are open to it. Reads the lane rows
 //! of the queue and then only rows that it takes (and one more per lane), so what can't run costs nothing to skip
-//! (S46).
+//! (S46). A lane of jobs with concurrency keys is read through its index: the first job of each key that lets one run.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    clock::Timestamp,
     codec,
     engine::Rows,
     error::Result,
-    queue::{chunks::Chunks, id::Place, lane::Lane, moves::task_name, record::JobRecord},
-    store::{keys, view::first_rows},
+    queue::{
+        chunks::Chunks, id::Place, keyed::KeyStateRecord, lane::Lane, moves::task_name, record::JobRecord, room::Room,
+    },
+    store::{
+        keys,
+        view::{first_key, first_rows, get_record},
+    },
 };
 
 /// The most bytes of jobs that one claim takes, so that its answer fits into a frame; a larger job is taken alone.
@@ -49,8 +55,8 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    fn is_full(&self, wanted: &Wanted) -> bool {
-        self.alone || self.is_ended || self.jobs.len() >= wanted.jobs_max
+    fn is_full(&self, jobs_max: usize) -> bool {
+        self.alone || self.is_ended || self.jobs.len() >= jobs_max
     }
 
     /// Whether a row of so many bytes may be added.
@@ -66,17 +72,31 @@ impl Selection {
     }
 }
 
-/// Adds to a selection what a queue has to offer.
+/// Adds to a selection what a queue has to offer to whoever looks now.
 pub(crate) fn select(rows: &dyn Rows, queue: &str, wanted: &Wanted, selection: &mut Selection) -> Result<()> {
+    select_within(rows, queue, wanted, &Room::seen(rows, queue, Timestamp::now())?, selection)
+}
+
+/// Adds to a selection what a queue has to offer, and its limits leave room for.
+pub(crate) fn select_within(
+    rows: &dyn Rows,
+    queue: &str,
+    wanted: &Wanted,
+    room: &Room,
+    selection: &mut Selection,
+) -> Result<()> {
+    let room_jobs = usize::try_from(room.jobs).unwrap_or(usize::MAX);
+    let jobs_max = wanted.jobs_max.min(selection.jobs.len().saturating_add(room_jobs));
+    let mut offer = Offer { rows, queue, room, jobs_max, keys: HashMap::new() };
     let mut open = open_lanes(rows, queue, wanted)?.into_iter().peekable();
     while let Some(urgency) = open.peek().map(|lane| lane.urgency()) {
-        if selection.is_full(wanted) {
+        if selection.is_full(jobs_max) {
             return Ok(());
         }
         let mut cursors = Vec::new();
         while let Some(lane) = open.next_if(|lane| lane.urgency() == urgency) {
             let mut cursor = Cursor::new(queue, lane);
-            if cursor.jobs.peek(rows, wanted.jobs_max.min(CHUNK_ROWS))?.is_none() {
+            if cursor.jobs.peek(rows, jobs_max.min(CHUNK_ROWS))?.is_none() {
                 continue;
             }
             if lane.suspect && !wanted.idle {
@@ -85,7 +105,7 @@ pub(crate) fn select(rows: &dyn Rows, queue: &str, wanted: &Wanted, selection: &
                 cursors.push(cursor);
             }
         }
-        merge(rows, cursors, wanted, selection)?;
+        offer.merge(cursors, selection)?;
     }
     Ok(())
 }
@@ -105,45 +125,125 @@ fn open_lanes(rows: &dyn Rows, queue: &str, wanted: &Wanted) -> Result<Vec<Lane>
     Ok(lanes)
 }
 
-fn merge(rows: &dyn Rows, mut cursors: Vec<Cursor>, wanted: &Wanted, selection: &mut Selection) -> Result<()> {
-    let chunk = if cursors.len() == 1 { wanted.jobs_max } else { CHUNK_ROWS };
-    while !selection.is_full(wanted) {
-        let mut first: Option<(usize, Place)> = None;
-        for (index, cursor) in cursors.iter_mut().enumerate() {
-            if let Some(place) = cursor.jobs.peek(rows, chunk)?
-                && first.is_none_or(|(_, sooner)| place < sooner)
-            {
-                first = Some((index, place));
-            }
-        }
-        let Some((index, _)) = first else { return Ok(()) };
-        if cursors[index].lane.suspect && !selection.jobs.is_empty() {
-            // P4: a suspect job is claimed alone; what comes before it goes first.
-            selection.suspects_wait = true;
-            selection.is_ended = true;
-            return Ok(());
-        }
-        if !selection.has_room(cursors[index].jobs.front_bytes()) {
-            selection.is_ended = true;
-            return Ok(());
-        }
-        let bytes = cursors[index].jobs.take();
-        // What this build can't read stays for one that can, and holds up nobody.
-        if let Ok(job) = codec::decode::<JobRecord>(&bytes) {
-            selection.take(job, bytes.len());
-        }
-    }
-    Ok(())
+/// What one queue offers to one claim.
+struct Offer<'a> {
+    rows: &'a dyn Rows,
+    queue: &'a str,
+    room: &'a Room,
+    jobs_max: usize,
+    /// How many more jobs may be taken of the keys that were met.
+    keys: HashMap<String, u32>,
 }
 
-/// The jobs of one lane.
+impl Offer<'_> {
+    fn merge(&mut self, mut cursors: Vec<Cursor>, selection: &mut Selection) -> Result<()> {
+        let chunk = if cursors.len() == 1 { self.jobs_max } else { CHUNK_ROWS };
+        while !selection.is_full(self.jobs_max) {
+            let mut first: Option<(usize, Place)> = None;
+            for (index, cursor) in cursors.iter_mut().enumerate() {
+                if let Some(place) = cursor.peek(self.rows, chunk)?
+                    && first.is_none_or(|(_, sooner)| place < sooner)
+                {
+                    first = Some((index, place));
+                }
+            }
+            let Some((index, place)) = first else { return Ok(()) };
+            let cursor = &mut cursors[index];
+            let key = if cursor.lane.keyed { Some(cursor.key()) } else { None };
+            if let Some(key) = &key
+                && self.room_of(key)? == 0
+            {
+                // What was taken of its key is as much as may run.
+                cursor.take(place);
+                continue;
+            }
+            if cursor.lane.suspect && !selection.jobs.is_empty() {
+                // P4: a suspect job is claimed alone; what comes before it goes first.
+                selection.suspects_wait = true;
+                selection.is_ended = true;
+                return Ok(());
+            }
+            let keyed_row = match &key {
+                Some(key) => self.rows.get(&keys::keyed(self.queue, key, cursor.lane, place))?,
+                None => None,
+            };
+            if !selection.has_room(keyed_row.as_ref().map_or_else(|| cursor.jobs.front_bytes(), Vec::len)) {
+                selection.is_ended = true;
+                return Ok(());
+            }
+            let front = cursor.take(place);
+            let bytes = if key.is_some() { keyed_row.unwrap_or_default() } else { front };
+            // What this build can't read stays for one that can, and holds up nobody.
+            let job = codec::decode::<JobRecord>(&bytes).ok();
+            if let Some(key) = key {
+                self.open_next(cursor, place, key, job.is_some())?;
+            }
+            if let Some(job) = job {
+                selection.take(job, bytes.len());
+            }
+        }
+        Ok(())
+    }
+
+    fn room_of(&mut self, key: &str) -> Result<u32> {
+        if let Some(room) = self.keys.get(key) {
+            return Ok(*room);
+        }
+        let state: KeyStateRecord = get_record(self.rows, &keys::key_state(self.queue, key))?.unwrap_or_default();
+        let room = self.room.keys.running_max.saturating_sub(state.running);
+        self.keys.insert(key.to_owned(), room);
+        Ok(room)
+    }
+
+    /// Lets the key's next job in the lane be taken too, where the key lets one more run. By strict order that is for
+    /// another claim: the next one may be in another lane.
+    fn open_next(&mut self, cursor: &mut Cursor, place: Place, key: String, is_taken: bool) -> Result<()> {
+        let is_strict = self.room.keys.is_strict;
+        let room = self.keys.entry(key.clone()).or_default();
+        *room = if is_strict { 0 } else { room.saturating_sub(u32::from(is_taken)) };
+        if *room == 0 {
+            return Ok(());
+        }
+        let row = keys::keyed(self.queue, &key, cursor.lane, place);
+        let behind = keys::keyed_lane(self.queue, &key, cursor.lane).after(&row);
+        if let Some(next) = first_key(self.rows, &behind)?.and_then(|next| keys::id_at_end(&next)) {
+            cursor.opened.insert(next, key);
+        }
+        Ok(())
+    }
+}
+
+/// The jobs of one lane; of one for jobs with keys, the entries that lead to them.
 struct Cursor {
     lane: Lane,
     jobs: Chunks,
+    /// The next jobs of keys of which one was taken, by their places.
+    opened: BTreeMap<Place, String>,
 }
 
 impl Cursor {
     fn new(queue: &str, lane: Lane) -> Self {
-        Self { lane, jobs: Chunks::new(keys::ready_lane(queue, lane)) }
+        Self { lane, jobs: Chunks::new(keys::claimable_in(queue, lane)), opened: BTreeMap::new() }
+    }
+
+    fn peek(&mut self, rows: &dyn Rows, chunk: usize) -> Result<Option<Place>> {
+        let next = self.jobs.peek(rows, chunk)?;
+        Ok(next.into_iter().chain(self.opened.keys().next().copied()).min())
+    }
+
+    /// The key of the job that was peeked at.
+    fn key(&self) -> String {
+        let (jobs, opened) = (self.jobs.front(), self.opened.first_key_value());
+        match (jobs, opened) {
+            (Some((place, _)), Some((sooner, key))) if sooner < place => key.clone(),
+            (Some((_, name)), _) => String::from_utf8_lossy(name).into_owned(),
+            (None, Some((_, key))) => key.clone(),
+            (None, None) => String::new(),
+        }
+    }
+
+    /// The row at the place that was peeked at; nothing where that was opened.
+    fn take(&mut self, place: Place) -> Vec<u8> {
+        if self.opened.remove(&place).is_some() { Vec::new() } else { self.jobs.take() }
     }
 }

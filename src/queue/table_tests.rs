@@ -8,7 +8,7 @@ use crate::{
     error::{ErrorKind, Result},
     queue::{
         admin::Admin,
-        enqueue::{NewJob, When},
+        enqueue::{NewExtra, NewJob, When},
         id::{JobId, Token},
         lane::Lane,
         settle::Ending,
@@ -36,6 +36,7 @@ listed! {
     enum From {
         Scheduled,
         Ready,
+        BehindItsKey,
         Running,
         Cancelling,
         CompletedKept,
@@ -88,11 +89,13 @@ fn expected(from: From, event: Event) -> Then {
     use Then::{Becomes, Goes, Stays};
     match (from, event) {
         (From::Scheduled, E::Promote | E::Retry | E::Requeue) => Becomes(State::Ready),
-        (From::Scheduled | From::Ready, E::Cancel) => Becomes(State::Cancelled),
+        (From::Scheduled | From::Ready | From::BehindItsKey, E::Cancel) => Becomes(State::Cancelled),
         (From::Scheduled, E::ClaimById) => Stays,
 
         (From::Ready, E::ClaimById) => Becomes(State::Running),
-        (From::Ready, E::Requeue | E::Retry | E::Promote) => Stays,
+        (From::Ready | From::BehindItsKey, E::Requeue | E::Retry | E::Promote) => Stays,
+        // Its key is at its limit.
+        (From::BehindItsKey, E::ClaimById) => Stays,
 
         (From::Running | From::Cancelling, E::Complete) => Goes,
         (From::Running | From::Cancelling, E::CompleteWithResult) => Becomes(State::Completed),
@@ -121,10 +124,16 @@ fn expected(from: From, event: Event) -> Then {
         (From::Gone, E::ClaimById | E::Promote | E::Reclaim | E::Prune) => Stays,
 
         // INV-11: waiting jobs are never pruned.
-        (From::Scheduled | From::Ready, E::Reclaim | E::Prune) => Stays,
+        (From::Scheduled | From::Ready | From::BehindItsKey, E::Reclaim | E::Prune) => Stays,
         // P6: nobody holds it, so no token settles it.
         (
-            From::Scheduled | From::Ready | From::CompletedKept | From::Dead | From::Cancelled | From::Gone,
+            From::Scheduled
+            | From::Ready
+            | From::BehindItsKey
+            | From::CompletedKept
+            | From::Dead
+            | From::Cancelled
+            | From::Gone,
             E::Complete
             | E::CompleteWithResult
             | E::Fail
@@ -144,13 +153,19 @@ const HOUR: Duration = Duration::from_hours(1);
 /// A job in a state, and the token of its last lease.
 fn put(rig: &mut Rig, from: From) -> (JobId, Token) {
     let when = if from == From::Scheduled { When::After(HOUR) } else { When::Now };
-    let id = rig.enqueue(NewJob { when, ..job("task") });
-    if matches!(from, From::Scheduled | From::Ready) {
+    let mut new = NewJob { when, ..job("task") };
+    if from == From::BehindItsKey {
+        new.extra = Some(Box::new(NewExtra { key: Some("key".into()), ..NewExtra::default() }));
+        rig.enqueue(new.clone());
+        rig.claim_one();
+    }
+    let id = rig.enqueue(new);
+    if matches!(from, From::Scheduled | From::Ready | From::BehindItsKey) {
         return (id, Token(rig.version.0));
     }
     let (_, token) = rig.claim_one();
     match from {
-        From::Scheduled | From::Ready | From::Running => {}
+        From::Scheduled | From::Ready | From::BehindItsKey | From::Running => {}
         From::Cancelling => {
             rig.administer(Admin::Cancel { job: id }).unwrap();
         }
@@ -190,8 +205,9 @@ fn happen(rig: &mut Rig, event: Event, job: JobId, token: Token) -> Result<()> {
             let claim =
                 crate::queue::claim::Claim { candidates: vec![Candidate { job, key }], fill: false, ..claim(1) };
             let claimed = rig.claim(claim);
-            // What is not ready is a candidate lost.
-            assert_eq!(claimed.jobs.len() + claimed.hijacks.len(), 1);
+            // What is not ready is a candidate lost; what is behind its key still is there.
+            let is_behind = rig.state(job) == Some(State::Ready);
+            assert_eq!(claimed.jobs.len() + claimed.hijacks.len(), usize::from(!is_behind));
             Ok(())
         }
         Event::ReleaseByOperator => rig.administer(Admin::Release { job, token }).map(|_| ()),

@@ -27,6 +27,8 @@ mod wire;
 
 #[cfg(not(unix))]
 use self::no_socket as socket;
+#[cfg(test)]
+pub(crate) use self::parked::queues_with_jobs as parked_queues;
 pub(crate) use self::socket::Stream;
 
 /// How the changes of this process may get to the disk. Where the system has no local sockets, as Windows, they all go

@@ -124,7 +124,7 @@ impl Lot {
 }
 
 /// The queues whose jobs a group's rows may have made claimable.
-pub(super) fn queues_with_jobs(rows: &RowSet) -> HashSet<String> {
+pub(crate) fn queues_with_jobs(rows: &RowSet) -> HashSet<String> {
     let queues: HashSet<&str> =
         rows.iter().filter(|(_, value)| value.is_some()).filter_map(|(key, _)| keys::claimable_queue(key)).collect();
     queues.into_iter().map(str::to_owned).collect()

@@ -13,7 +13,7 @@ use crate::{
     codec::{self, Digest},
     engine::{RowSet, Rows},
     error::{Error, Result},
-    queue::{self, config::ConfigRecord, counts::Tally, lane::Lane},
+    queue::{self, config::ConfigRecord, counts::Tally, keyed::KeysTouched, lane::Lane},
     store::{
         change::{Applied, CHANGE_BYTES_MAX, Change, Guard, Intent, Outcome},
         conflict::{Conflict, Subject, Version},
@@ -35,6 +35,7 @@ pub(crate) struct Context<'a> {
     pub(crate) next_index: u32,
     pub(crate) tallies: BTreeMap<String, Tally>,
     pub(crate) lanes_known: HashSet<(String, Lane)>,
+    pub(crate) keys: KeysTouched,
     pub(crate) tasks_known: HashMap<String, u32>,
     /// What is configured for the queue that was asked for last.
     pub(crate) config_known: Option<(String, ConfigRecord)>,
@@ -94,12 +95,14 @@ pub(crate) fn apply(change: &Change, rows: &dyn Rows, newest: Version, now: Time
         next_index: 0,
         tallies: BTreeMap::new(),
         lanes_known: HashSet::new(),
+        keys: KeysTouched::default(),
         tasks_known: HashMap::new(),
         config_known: None,
         settings: None,
         payload_bytes: 0,
     };
     let outcomes = change.intents.iter().map(|intent| perform(intent, &mut context)).collect::<Result<Vec<_>>>()?;
+    context.settle_keys()?;
     queue::counts::settle_tallies(&mut context)?;
     let version = (!context.rows.is_untouched()).then_some(context.version);
     Ok((Applied { version, stamp: now, outcomes }, context.rows.into_rows()))

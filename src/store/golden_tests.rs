@@ -12,8 +12,10 @@ use crate::{
         config::{ConfigRecord, RateRecord},
         extra::{Extra, OnFailure, StateSet, UniqueRecord, UniqueScope, WaitsRecord},
         id::{JobId, SessionId, Token},
+        keyed::KeyStateRecord,
         lane::Lane,
         log::LineRecord,
+        rate::bucket_of,
         record::{CountRecord, ErrorRecord, Finish, HeadRecord, JobRecord, LeaseRecord, ProgressRecord, TaskRecord},
     },
     store::{
@@ -198,6 +200,9 @@ fn records_of_a_queue_have_their_golden_bytes() {
     );
     let line = LineRecord { at: Timestamp::from_millis(1_700_000_000_000), attempt: 1, text: "ok".into() };
     golden(&line, "0101fd0068e5cf8b01000001026f6b");
+    golden(&bucket_of(70_000, Timestamp::from_millis(1_700_000_000_000)), "0101fc70110100fd0068e5cf8b010000");
+    let holding = vec![JobId { version: 9, index: 1 }, JobId { version: 300, index: 0 }];
+    golden(&KeyStateRecord { running: 2, holding }, "010102020901fb2c0100");
     golden(&TaskRecord { number: 5, name: "resize".into() }, "01010506726573697a65");
 }
 
@@ -226,7 +231,7 @@ fn keys_have_their_golden_bytes() {
     let lane = Lane::new(-100, 5, true);
     let id = JobId { version: 1042, index: 3 };
     let at = Timestamp::from_millis(1_700_000_000_000);
-    let keys: [(Vec<u8>, &str); 25] = [
+    let keys: [(Vec<u8>, &str); 30] = [
         (keys::FORMAT.to_vec(), "01"),
         (keys::STORE.to_vec(), "02"),
         (keys::LOG.to_vec(), "03"),
@@ -250,13 +255,25 @@ fn keys_have_their_golden_bytes() {
         (keys::expiry(at, id), "380000018bcfe56800000000000000041200000003"),
         (keys::unique("media", "cat"), "396d6564696100636174"),
         (keys::job_log(id, 5), "3e00000000000004120000000300000005"),
+        (keys::bucket("media"), "246d65646961"),
+        (keys::lane("media", lane.with_key()), "226d6564696100c80000000503"),
+        (
+            keys::keyed("media", "acme", lane.with_key(), id),
+            "3a6d656469610061636d6500c80000000503000000000000041200000003",
+        ),
+        (keys::key_index("media", lane.with_key(), id), "3b6d6564696100c80000000503000000000000041200000003"),
+        (keys::key_state("media", "acme"), "3c6d656469610061636d65"),
         (keys::ready_lane("media", lane).start, "306d6564696100c80000000501"),
         (keys::ready_lane("media", lane).end, "306d6564696100c80000000502"),
     ];
     for (key, text) in keys {
         assert_eq!(hex(&key), text);
     }
-    assert_eq!(keys::ready_parts(&keys::ready("media", lane, id)), Some(("media".to_owned(), lane, id)));
+    assert_eq!(keys::ready_queue(&keys::ready("media", lane, id)), Some("media"));
+    let keyed = keys::keyed("media", "acme", lane.with_key(), id);
+    assert_eq!((keys::ready_queue(&keyed), keys::key_of_keyed(&keyed)), (Some("media"), Some("acme")));
+    assert_eq!(keys::keyed_lane_of(&keyed), Some(lane.with_key()));
+    assert_eq!(keys::key_of_state(&keys::key_state("media", "acme")), Some(("media", "acme")));
     assert_eq!((keys::time_of(&keys::due_time(at, id)), keys::id_at_end(&ById::Dead.key(id))), (Some(at), Some(id)));
 }
 

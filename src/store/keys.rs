@@ -6,7 +6,7 @@ use crate::{
     clock::Timestamp,
     queue::{
         id::{ID_BYTES, JobId, Place},
-        lane::Lane,
+        lane::{LANE_BYTES, Lane},
     },
     store::{change::ClientId, conflict::Version},
 };
@@ -24,6 +24,7 @@ mod family {
     pub(super) const COUNT: u8 = 0x21;
     pub(super) const LANE: u8 = 0x22;
     pub(super) const QUEUE_CONFIG: u8 = 0x23;
+    pub(super) const BUCKET: u8 = 0x24;
     pub(super) const READY: u8 = 0x30;
     pub(super) const HELD: u8 = 0x31;
     pub(super) const DUE: u8 = 0x32;
@@ -34,12 +35,15 @@ mod family {
     pub(super) const PLACE: u8 = 0x37;
     pub(super) const EXPIRY: u8 = 0x38;
     pub(super) const UNIQUE: u8 = 0x39;
+    pub(super) const KEYED: u8 = 0x3A;
+    pub(super) const KEY_INDEX: u8 = 0x3B;
+    pub(super) const KEY_STATE: u8 = 0x3C;
     pub(super) const JOB_LOG: u8 = 0x3e;
     pub(super) const CLIENT_HORIZON: u8 = 0x40;
     pub(super) const CLIENT: u8 = 0x41;
 
     /// All of them, in order.
-    pub(super) const ALL: [u8; 24] = [
+    pub(super) const ALL: [u8; 28] = [
         FORMAT,
         STORE,
         LOG,
@@ -51,6 +55,7 @@ mod family {
         COUNT,
         LANE,
         QUEUE_CONFIG,
+        BUCKET,
         READY,
         HELD,
         DUE,
@@ -61,6 +66,9 @@ mod family {
         PLACE,
         EXPIRY,
         UNIQUE,
+        KEYED,
+        KEY_INDEX,
+        KEY_STATE,
         JOB_LOG,
         CLIENT_HORIZON,
         CLIENT,
@@ -190,6 +198,21 @@ pub(crate) fn queue_config(queue: &str) -> Vec<u8> {
     key(family::QUEUE_CONFIG, &[queue.as_bytes()])
 }
 
+/// The tokens of a queue whose rate is limited.
+pub(crate) fn bucket(queue: &str) -> Vec<u8> {
+    key(family::BUCKET, &[queue.as_bytes()])
+}
+
+/// The tokens of all queues whose rate is limited.
+pub(crate) fn buckets() -> Range {
+    prefixed(vec![family::BUCKET])
+}
+
+/// What was configured for all queues.
+pub(crate) fn queue_configs() -> Range {
+    prefixed(vec![family::QUEUE_CONFIG])
+}
+
 /// A lane in use.
 pub(crate) fn lane(queue: &str, lane: Lane) -> Vec<u8> {
     key(family::LANE, &[&queue_part(queue), &lane.to_bytes()])
@@ -223,16 +246,96 @@ pub(crate) fn ready_lane(queue: &str, lane: Lane) -> Range {
     prefixed(key(family::READY, &[&queue_part(queue), &lane.to_bytes()]))
 }
 
-/// All ready jobs.
+/// What a claim reads of a lane: its ready jobs, or the entries that lead to those that have concurrency keys.
+pub(crate) fn claimable_in(queue: &str, lane: Lane) -> Range {
+    if lane.keyed { key_index_lane(queue, lane) } else { ready_lane(queue, lane) }
+}
+
+/// All ready jobs without a concurrency key.
 pub(crate) fn all_ready() -> Range {
     prefixed(vec![family::READY])
 }
 
-/// The queue, lane and place in the key of a ready job.
-pub(crate) fn ready_parts(key: &[u8]) -> Option<(String, Lane, Place)> {
-    let cut = key.len().checked_sub(ID_BYTES)?;
-    let (queue, lane) = lane_of(&key[..cut])?;
-    Some((queue, lane, JobId::from_bytes(&key[cut..])?))
+/// The queue in the key of a ready job, with a concurrency key or without.
+pub(crate) fn ready_queue(key: &[u8]) -> Option<&str> {
+    let (family, rest) = key.split_first()?;
+    let is_ready = matches!(*family, family::READY | family::KEYED);
+    std::str::from_utf8(&rest[..rest.iter().position(|byte| *byte == 0)?]).ok().filter(|_| is_ready)
+}
+
+/// A ready job that has a concurrency key.
+pub(crate) fn keyed(queue: &str, name: &str, lane: Lane, place: Place) -> Vec<u8> {
+    key(family::KEYED, &[&queue_part(queue), &queue_part(name), &lane.to_bytes(), &place.to_bytes()])
+}
+
+/// The ready jobs of one lane of a concurrency key, in order.
+pub(crate) fn keyed_lane(queue: &str, name: &str, lane: Lane) -> Range {
+    prefixed(key(family::KEYED, &[&queue_part(queue), &queue_part(name), &lane.to_bytes()]))
+}
+
+/// The ready jobs of a concurrency key, lane by lane.
+pub(crate) fn keyed_jobs(queue: &str, name: &str) -> Range {
+    prefixed(key(family::KEYED, &[&queue_part(queue), &queue_part(name)]))
+}
+
+/// The ready jobs of a queue that have a concurrency key.
+pub(crate) fn keyed_of_queue(queue: &str) -> Range {
+    prefixed(key(family::KEYED, &[&queue_part(queue)]))
+}
+
+/// The concurrency key in the key of a ready job.
+pub(crate) fn key_of_keyed(key: &[u8]) -> Option<&str> {
+    let rest = key.get(1..)?;
+    let mut parts = rest.splitn(3, |byte| *byte == 0);
+    parts.next()?;
+    std::str::from_utf8(parts.next()?).ok()
+}
+
+/// All ready jobs that have a concurrency key.
+pub(crate) fn all_keyed() -> Range {
+    prefixed(vec![family::KEYED])
+}
+
+/// The lane in the key of a ready job that has a concurrency key.
+pub(crate) fn keyed_lane_of(key: &[u8]) -> Option<Lane> {
+    let end = key.len().checked_sub(ID_BYTES)?;
+    Lane::from_bytes(key.get(end.checked_sub(LANE_BYTES)?..end)?)
+}
+
+/// What leads a claim to the first job of one lane of a concurrency key, while that may be claimed.
+pub(crate) fn key_index(queue: &str, lane: Lane, place: Place) -> Vec<u8> {
+    key(family::KEY_INDEX, &[&queue_part(queue), &lane.to_bytes(), &place.to_bytes()])
+}
+
+/// The entries of a lane, in order of the places of the jobs that they lead to.
+pub(crate) fn key_index_lane(queue: &str, lane: Lane) -> Range {
+    prefixed(key(family::KEY_INDEX, &[&queue_part(queue), &lane.to_bytes()]))
+}
+
+/// All entries that lead to jobs with concurrency keys.
+pub(crate) fn key_indexes() -> Range {
+    prefixed(vec![family::KEY_INDEX])
+}
+
+/// What runs of a concurrency key, and what is held back.
+pub(crate) fn key_state(queue: &str, name: &str) -> Vec<u8> {
+    key(family::KEY_STATE, &[&queue_part(queue), name.as_bytes()])
+}
+
+/// The states of the concurrency keys of a queue.
+pub(crate) fn key_states(queue: &str) -> Range {
+    prefixed(key(family::KEY_STATE, &[&queue_part(queue)]))
+}
+
+/// The states of all concurrency keys.
+pub(crate) fn all_key_states() -> Range {
+    prefixed(vec![family::KEY_STATE])
+}
+
+/// The concurrency key in the key of its state.
+pub(crate) fn key_of_state(key: &[u8]) -> Option<(&str, &str)> {
+    let (queue, name) = std::str::from_utf8(key.get(1..)?).ok()?.split_once('\0')?;
+    Some((queue, name))
 }
 
 /// A family in which a job's row is found by the job's id alone.
@@ -298,12 +401,12 @@ pub(crate) fn time_of(key: &[u8]) -> Option<Timestamp> {
     Some(Timestamp::from_millis(u64::from_be_bytes(bytes)))
 }
 
-/// The present place of a job that was requeued.
+/// The present place of a job that was requeued; for a ready job with a concurrency key, the key of its row.
 pub(crate) fn place(id: JobId) -> Vec<u8> {
     key(family::PLACE, &[&id.to_bytes()])
 }
 
-/// All places that differ from their job's id.
+/// All jobs that are not found by their ids alone.
 pub(crate) fn places() -> Range {
     prefixed(vec![family::PLACE])
 }
@@ -359,12 +462,13 @@ pub(crate) fn client_of(key: &[u8]) -> Option<ClientId> {
     Some(ClientId { born: Version(u64::from_be_bytes(*born)), random: u64::from_be_bytes(random) })
 }
 
-/// The queue whose jobs a row may make claimable: that of a ready job, or of a queue's head.
+/// The queue whose jobs a row may make claimable: that of a ready job, or of a concurrency key that lets one run; of a
+/// queue's head, its limits, or its tokens.
 pub(crate) fn claimable_queue(key: &[u8]) -> Option<&str> {
     let (family, rest) = key.split_first()?;
     let name = match *family {
-        family::READY => &rest[..rest.iter().position(|byte| *byte == 0)?],
-        family::HEAD => rest,
+        family::READY | family::KEY_INDEX => &rest[..rest.iter().position(|byte| *byte == 0)?],
+        family::HEAD | family::QUEUE_CONFIG | family::BUCKET => rest,
         _ => return None,
     };
     std::str::from_utf8(name).ok()
@@ -386,9 +490,9 @@ pub(crate) fn is_read_often(key: &[u8]) -> bool {
     )
 }
 
-/// Whether a key is of a ready job, or begins as those do.
+/// Whether a key is one of those that claims read and remove from the front, or begins as those do.
 pub(crate) fn is_ready(key: &[u8]) -> bool {
-    key.first() == Some(&family::READY)
+    matches!(key.first(), Some(&(family::READY | family::KEY_INDEX)))
 }
 
 /// Where no key may be: before, between and behind the families.

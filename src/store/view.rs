@@ -43,6 +43,11 @@ impl<'a> Overlay<'a> {
         }
     }
 
+    /// The rows as they were before the first write.
+    pub(crate) fn below(&self) -> &'a dyn Rows {
+        self.below
+    }
+
     pub(crate) fn is_untouched(&self) -> bool {
         self.writes.is_empty()
     }
@@ -133,6 +138,16 @@ pub(crate) fn first_rows(rows: &dyn Rows, range: &Range, limit: usize) -> Result
         Ok(if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
     Ok(found)
+}
+
+/// The first key of a range.
+pub(crate) fn first_key(rows: &dyn Rows, range: &Range) -> Result<Option<Vec<u8>>> {
+    let mut first = None;
+    rows.visit(&range.start, &range.end, &mut |key, _| {
+        first = Some(key.to_vec());
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(first)
 }
 
 /// Calls `each` with every row of a range.

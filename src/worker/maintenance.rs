@@ -11,7 +11,7 @@ use crate::{
     error::{ErrorKind, Result},
     queue::{
         admin::{Admin, has_expired, lanes_to_sweep},
-        promote::next_due,
+        promote::next_by_time,
     },
     store::{
         Store,
@@ -160,7 +160,7 @@ impl Maintenance {
             self.quiet_since = now;
         }
         if self.seen_wakes != Some(wakes) || now >= self.next_look {
-            self.next_due = next_due(self.store.inner.peek()?.as_ref())?;
+            self.next_due = next_by_time(self.store.inner.peek()?.as_ref())?;
             self.seen_wakes = Some(wakes);
             self.next_look = now + LOOK_ANYWAY;
         }

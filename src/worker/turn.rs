@@ -12,7 +12,8 @@ use crate::{
     queue::{
         Lease,
         lease::leases_of,
-        select::{Selection, Tasks, Wanted, select},
+        room::Room,
+        select::{Selection, Tasks, Wanted, select_within},
         settle::{Each, Ending, Settled},
         state::State as JobState,
     },
@@ -138,7 +139,8 @@ impl Crew {
                 return Ok(false);
             }
             if !stats.paused {
-                select(rows.as_ref(), queue, &wanted, &mut claimable)?;
+                let room = Room::seen_in_time(rows.as_ref(), queue)?;
+                select_within(rows.as_ref(), queue, &wanted, &room, &mut claimable)?;
             }
         }
         Ok(claimable.jobs.is_empty())

@@ -8,6 +8,7 @@ mod limits;
 #[path = "../processes/mod.rs"]
 mod processes;
 mod progress;
+mod queue_limits;
 mod root;
 mod settle;
 mod unique;
