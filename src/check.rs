@@ -1,6 +1,8 @@
 //! Checking a store at rest: every invariant that can be read off its rows, and the engine's own structure. It changes
 //! nothing but what the engine repairs of itself, and tells all it finds, not only the first.
 
+mod uniques;
+
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fmt,
@@ -89,8 +91,7 @@ struct Seen {
     place: JobId,
     /// The key of the index entry that must name it.
     index: Option<Vec<u8>>,
-    /// The key of the row that holds its unique key for it.
-    unique: Option<Vec<u8>>,
+    unique: Option<uniques::Claim>,
 }
 
 impl<'a> Check<'a> {
@@ -246,9 +247,7 @@ impl<'a> Check<'a> {
             self.find(format!("job {id} ({state}) has no entry in its index by time"));
         }
         *self.counts.entry(job.queue.clone()).or_default().now_in(state) += 1;
-        let unique =
-            job.unique().filter(|unique| unique.states.contains(state)).map(|unique| unique.row_of(&job.queue));
-        let seen = Seen { state, place: job.place, index, unique };
+        let seen = Seen { state, place: job.place, index, unique: uniques::Claim::of(job, state) };
         if let Some(other) = self.jobs.insert(id, seen) {
             self.find(format!("job {id} is both {} and {state} (INV-1)", other.state));
         }
@@ -286,30 +285,6 @@ impl<'a> Check<'a> {
         for (id, job) in &self.jobs {
             if job.place != *id && !places.contains_key(id) {
                 wrong.push(format!("job {id} was requeued, and no row tells its place"));
-            }
-        }
-        self.find_all(wrong);
-        Ok(())
-    }
-
-    fn uniques(&mut self) -> Result<()> {
-        let mut holders = HashMap::new();
-        for_each(self.rows, &keys::uniques(), |key, bytes| {
-            holders.insert(key.to_vec(), JobId::from_bytes(bytes));
-            Ok(())
-        })?;
-        let mut wrong = Vec::new();
-        for (key, holder) in &holders {
-            let holds = holder.and_then(|id| self.jobs.get(&id)).and_then(|job| job.unique.as_ref());
-            if holds != Some(key) {
-                wrong.push(format!("a unique key is held by no job that has it: {}", hex(key)));
-            }
-        }
-        for (id, job) in &self.jobs {
-            if let Some(unique) = &job.unique
-                && holders.get(unique) != Some(&Some(*id))
-            {
-                wrong.push(format!("job {id} does not hold its unique key"));
             }
         }
         self.find_all(wrong);

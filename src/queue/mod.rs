@@ -26,6 +26,7 @@ mod request;
 pub(crate) mod select;
 pub(crate) mod settle;
 pub(crate) mod state;
+pub(crate) mod unique;
 mod view;
 
 #[cfg(test)]
@@ -42,6 +43,8 @@ mod select_tests;
 mod settle_tests;
 #[cfg(test)]
 mod table_tests;
+#[cfg(test)]
+mod unique_tests;
 
 pub(crate) use self::held::{HeldJob, held};
 pub use self::{
