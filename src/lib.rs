@@ -60,7 +60,7 @@ pub mod cli;
 pub use clock::Timestamp;
 pub use codec::Payload;
 pub use error::{Error, ErrorKind, Result};
-pub use queue::{JobFilter, JobInfo, JobRequest, Lease, Policy, Queue, QueueView, id::JobId, state::State};
+pub use queue::{JobFilter, JobInfo, JobRequest, Lease, Policy, Queue, QueueView, Unique, id::JobId, state::State};
 pub use store::{
     Store,
     conflict::{Conflict, Version},

@@ -4,6 +4,7 @@
 //! change, and move jobs only through `moves`. What a user holds is in `handle`, `jobs`, `view`, `lease` and `request`.
 
 pub(crate) mod admin;
+mod canonical;
 pub(crate) mod chunks;
 pub(crate) mod claim;
 pub(crate) mod config;
@@ -27,6 +28,7 @@ pub(crate) mod select;
 pub(crate) mod settle;
 pub(crate) mod state;
 pub(crate) mod unique;
+mod uniqueness;
 mod view;
 
 #[cfg(test)]
@@ -53,5 +55,6 @@ pub use self::{
     lease::Lease,
     list::JobFilter,
     request::{IntoJob, JobRequest},
+    uniqueness::Unique,
     view::{Policy, QueueView},
 };

@@ -19,7 +19,7 @@ pub(crate) use self::{job::StopFlag, registry::RunOutput};
 use crate::{
     codec::Payload,
     error::{Error, Result},
-    queue::{JobRequest, enqueue::ATTEMPTS_DEFAULT},
+    queue::{JobRequest, Unique, enqueue::ATTEMPTS_DEFAULT},
 };
 
 /// A task whose arguments are the fields of a struct.
@@ -82,6 +82,11 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
             Self::ID,
             Self::VERSION
         )))
+    }
+
+    /// What makes its jobs unique where a request says nothing else; nothing by default.
+    fn uniqueness(&self) -> Option<Unique> {
+        None
     }
 
     /// A request to run this no sooner than so long after the commit.
