@@ -57,7 +57,7 @@ fn play(path: &Path) -> Result<ExitCode, Box<dyn Error>> {
     }
 
     // The producer puts the ids of its jobs on the root; here they are waited for, and then each job.
-    let enqueued = store.watch::<Vec<JobId>>("enqueued", None, PATIENCE)?.ok_or("the ids are gone")?.value;
+    let enqueued = store.watch_key::<Vec<JobId>>("enqueued", None, PATIENCE)?.ok_or("the ids are gone")?.value;
     for job in &enqueued {
         store.wait_ended(*job, PATIENCE)?;
     }
@@ -136,7 +136,7 @@ fn work(store: &Store, log: &Path) -> Result<ExitCode, Box<dyn Error>> {
     let (stop, root) = (worker.stop_handle(), store.clone());
     thread::spawn(move || {
         // Also when the wait fails: a worker that can't be told to stop should not stay.
-        let _ = root.watch::<bool>("finished", None, 2 * PATIENCE);
+        let _ = root.watch_key::<bool>("finished", None, 2 * PATIENCE);
         stop.stop();
     });
     worker.run()?;

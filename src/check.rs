@@ -1,6 +1,7 @@
 //! Checking a store at rest: every invariant that can be read off its rows, and the engine's own structure. It changes
 //! nothing but what the engine repairs of itself, and tells all it finds, not only the first.
 
+mod schedules;
 mod uniques;
 
 use std::{
@@ -69,6 +70,8 @@ pub(crate) fn check_rows(rows: &dyn Rows) -> Result<Vec<Finding>> {
     check.indexes()?;
     check.places()?;
     check.uniques()?;
+    check.schedules()?;
+    check.logs()?;
     check.heads_and_counts()?;
     check.clients()?;
     check.foreign_rows()?;
@@ -92,6 +95,7 @@ struct Seen {
     /// The key of the index entry that must name it.
     index: Option<Vec<u8>>,
     unique: Option<uniques::Claim>,
+    log_lines: u32,
 }
 
 impl<'a> Check<'a> {
@@ -247,7 +251,8 @@ impl<'a> Check<'a> {
             self.find(format!("job {id} ({state}) has no entry in its index by time"));
         }
         *self.counts.entry(job.queue.clone()).or_default().now_in(state) += 1;
-        let seen = Seen { state, place: job.place, index, unique: uniques::Claim::of(job, state) };
+        let seen =
+            Seen { state, place: job.place, index, unique: uniques::Claim::of(job, state), log_lines: job.log_lines() };
         if let Some(other) = self.jobs.insert(id, seen) {
             self.find(format!("job {id} is both {} and {state} (INV-1)", other.state));
         }
@@ -288,6 +293,21 @@ impl<'a> Check<'a> {
             }
         }
         self.find_all(wrong);
+        Ok(())
+    }
+
+    /// Each line of a log is of a job that has so many.
+    fn logs(&mut self) -> Result<()> {
+        let mut stray = Vec::new();
+        for_each(self.rows, &keys::all_job_logs(), |key, _| {
+            let line = keys::log_line_of(key);
+            let is_of_job = |(job, line)| self.jobs.get(&job).is_some_and(|job| line < job.log_lines);
+            if !line.is_some_and(is_of_job) {
+                stray.push(format!("a line of a log is of no job that has it: {}", hex(key)));
+            }
+            Ok(())
+        })?;
+        self.find_all(stray);
         Ok(())
     }
 

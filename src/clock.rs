@@ -6,7 +6,10 @@ use std::{
     collections::hash_map::RandomState,
     fmt,
     hash::{BuildHasher, Hasher},
-    sync::OnceLock,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -54,6 +57,89 @@ impl fmt::Display for Timestamp {
         let (year, month, day) = civil(days);
         let (hour, minute, second, milli) = (rest / 3_600_000, rest / 60_000 % 60, rest / 1000 % 60, rest % 1000);
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
+    }
+}
+
+/// The wall clock that a store goes by: this machine's, or one that stands still until a test moves it.
+///
+/// Only what has a time depends on it: delays, backoffs, schedules, retention. Who holds which job never does.
+///
+/// ```
+/// use casque::{JobRequest, State, StoreOptions, Timestamp, testing::Clock};
+/// use std::time::Duration;
+///
+/// let clock = Clock::manual(Timestamp::from_millis(0));
+/// let store = StoreOptions::new().clock(clock.clone()).open_in_memory()?;
+/// let queue = store.queue("mail");
+/// queue.enqueue(JobRequest::new("remind", &()).delay(Duration::from_hours(24)))?;
+/// assert!(queue.claim(1, Duration::ZERO)?.is_empty());
+/// clock.advance(Duration::from_hours(24));
+/// assert_eq!(queue.claim(1, Duration::ZERO)?.len(), 1);
+/// # Ok::<(), casque::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Clock(Option<Arc<Manual>>);
+
+struct Manual {
+    now_ms: AtomicU64,
+    /// Told when the time is another; those that no longer care say so.
+    watchers: Mutex<Vec<Watcher>>,
+}
+
+type Watcher = Box<dyn Fn() -> bool + Send + Sync>;
+
+impl Clock {
+    /// This machine's clock.
+    #[must_use]
+    pub fn system() -> Self {
+        Self(None)
+    }
+
+    /// A clock that shows this time until it is moved. Its clones are the same clock.
+    #[must_use]
+    pub fn manual(now: Timestamp) -> Self {
+        Self(Some(Arc::new(Manual { now_ms: AtomicU64::new(now.as_millis()), watchers: Mutex::default() })))
+    }
+
+    /// The time that it shows.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        match &self.0 {
+            None => Timestamp::now(),
+            Some(manual) => Timestamp(manual.now_ms.load(Ordering::Acquire)),
+        }
+    }
+
+    /// Moves a manual clock on.
+    ///
+    /// # Panics
+    /// If it is this machine's clock.
+    pub fn advance(&self, by: Duration) {
+        self.set(self.now().after(by));
+    }
+
+    /// Sets a manual clock, forwards or backwards.
+    ///
+    /// # Panics
+    /// If it is this machine's clock.
+    pub fn set(&self, now: Timestamp) {
+        let manual = self.0.as_ref().expect("only a manual clock is set");
+        manual.now_ms.store(now.as_millis(), Ordering::Release);
+        manual.watchers.lock().unwrap_or_else(PoisonError::into_inner).retain(|watcher| watcher());
+    }
+
+    /// Has this called whenever a manual clock was set, for as long as it says that it cares.
+    pub(crate) fn watch(&self, watcher: impl Fn() -> bool + Send + Sync + 'static) {
+        if let Some(manual) = &self.0 {
+            manual.watchers.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(watcher));
+        }
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.0.is_some() { "manual" } else { "system" };
+        write!(f, "Clock({kind}, {})", self.now())
     }
 }
 

@@ -54,13 +54,18 @@ mod worker;
 mod check;
 mod sessions;
 
+pub mod testing;
+
 #[cfg(feature = "cli")]
 pub mod cli;
 
 pub use clock::Timestamp;
 pub use codec::Payload;
 pub use error::{Error, ErrorKind, Result};
-pub use queue::{JobFilter, JobInfo, JobRequest, Lease, Policy, Queue, QueueView, Unique, id::JobId, state::State};
+pub use queue::{
+    JobFilter, JobInfo, JobRequest, JobStatus, Lease, Policy, Queue, QueueView, Schedule, Unique, id::JobId,
+    state::State,
+};
 pub use store::{
     Store,
     conflict::{Conflict, Version},
@@ -84,7 +89,7 @@ pub mod types {
         check::Finding,
         codec::Codec,
         queue::{
-            IntoJob, JobError, QueueStats,
+            IntoJob, JobError, LogLine, QueueStats, Watch,
             claim::Hijack,
             id::{SessionId, Token},
         },

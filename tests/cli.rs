@@ -254,6 +254,25 @@ fn wait_tells_how_a_job_has_ended_by_its_exit_code() {
 }
 
 #[test]
+fn log_prints_what_the_handler_wrote_and_follows_until_the_end() {
+    let cli = Cli::new();
+    let id = cli.id(&["enqueue", "other"]);
+    cli.run(&["log", &id]).succeeds();
+    cli.run(&["log", "999"]).fails(3, &["999"]);
+    let store = casque::Store::open(cli.store()).unwrap();
+    let lease = store.queue("default").claim(1, std::time::Duration::ZERO).unwrap().remove(0);
+    lease.log("first").unwrap();
+    let line = cli.one(&["log", &id]);
+    assert_eq!((&line["number"], &line["attempt"], &line["text"]), (&json!(0), &json!(1), &json!("first")));
+    let following = cli.start(&["log", &id, "--follow"]);
+    lease.log("second").unwrap();
+    lease.complete_with(&1).unwrap();
+    let printed = following.end().succeeds().stdout;
+    let ends: Vec<_> = printed.lines().map(|line| line.rsplit(": ").next().unwrap()).collect();
+    assert_eq!(ends, ["first", "second"]);
+}
+
+#[test]
 fn work_says_what_it_did_and_what_stays() {
     let cli = Cli::new();
     cli.id(&["exec", "--count", "3", "--", "true"]);

@@ -39,6 +39,7 @@ const DIRECTIONS: &[(&str, May)] = &[
     ("worker", May::NameLibrary),
     ("check", May::NameLibrary),
     ("sessions", May::NameLibrary),
+    ("testing", May::NameLibrary),
     // The command line stands on the library, and nothing on it.
     ("cli", May::NameLibrary),
 ];

@@ -16,6 +16,7 @@ mod exit;
 mod import;
 mod jobs;
 mod list;
+mod log;
 mod names;
 mod options;
 mod output;
@@ -113,6 +114,7 @@ enum Command {
     Work(work::Work),
     Show(show::Show),
     Wait(wait::Wait),
+    Log(log::Log),
     List(list::List),
     Stats(stats::Stats),
     Queues(queues::Queues),
@@ -140,6 +142,7 @@ impl Command {
             Self::Work(command) => command.run(context, out),
             Self::Show(command) => command.run(context, out),
             Self::Wait(command) => command.run(context, out),
+            Self::Log(command) => command.run(context, out),
             Self::List(command) => command.run(context, out),
             Self::Stats(command) => command.run(context, out),
             Self::Queues(command) => command.run(context, out),

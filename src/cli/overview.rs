@@ -17,6 +17,7 @@ Jobs:
   work      Run the jobs of queues
   show      Show a job
   wait      Wait until a job has ended, and print its result
+  log       Print what a job's handler wrote to the job's log
   list      List jobs
 
 Tending jobs:

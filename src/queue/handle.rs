@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    clock::{Timestamp, deadline_after, monotonic},
+    clock::{deadline_after, monotonic},
     error::{Error, Result},
     queue::{
         IntoJob, Lease,
@@ -98,7 +98,7 @@ impl Queue {
                 continue;
             }
             let seen = inner.site.wakes();
-            if next_due(inner.rows()?.as_ref())?.is_some_and(|at| at <= Timestamp::now()) {
+            if next_due(inner.rows()?.as_ref())?.is_some_and(|at| at <= inner.site.now()) {
                 inner.perform(Intent::Promote { limit: CLAIM_JOBS_MAX })?;
             }
             let wanted = Wanted { tasks: Tasks::Any, jobs_max: jobs, idle: inner.is_idle() };

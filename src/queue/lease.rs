@@ -208,6 +208,15 @@ impl Lease {
         self.held.inner.perform(intent).map(|_| ())
     }
 
+    /// Adds a line to the job's log, which [`Store::log`] reads; it is there for as long as the job is.
+    ///
+    /// # Errors
+    /// `LeaseLost` where the lease is; `Invalid` for a line of more than 4 KiB.
+    pub fn log(&self, text: impl Into<String>) -> Result<()> {
+        let intent = Intent::Log { job: self.id(), token: self.token(), lines: vec![text.into()] };
+        self.held.inner.perform(intent).map(|_| ())
+    }
+
     /// The work is done.
     ///
     /// # Errors
@@ -325,7 +334,7 @@ impl Lease {
             return Ok(false);
         }
         if run.started_at.is_none() {
-            let at = Timestamp::now();
+            let at = self.held.inner.site.now();
             run.note = self.held.session.note_started(self.id(), self.token(), at)?;
             run.started_at = Some(at);
         }

@@ -19,14 +19,17 @@ mod jobs;
 pub(crate) mod lane;
 pub(crate) mod lease;
 pub(crate) mod list;
+pub(crate) mod log;
 pub(crate) mod moves;
 pub(crate) mod promote;
 pub(crate) mod reclaim;
 pub(crate) mod record;
 mod request;
+pub(crate) mod schedule;
 pub(crate) mod select;
 pub(crate) mod settle;
 pub(crate) mod state;
+pub(crate) mod status;
 pub(crate) mod unique;
 mod uniqueness;
 mod view;
@@ -54,7 +57,13 @@ pub use self::{
     info::{JobError, JobInfo, QueueStats},
     lease::Lease,
     list::JobFilter,
+    log::LogLine,
     request::{IntoJob, JobRequest},
+    schedule::{
+        define::{CatchUp, Schedule},
+        handle::ScheduleInfo,
+    },
+    status::{JobStatus, Watch},
     uniqueness::Unique,
     view::{Policy, QueueView},
 };

@@ -8,6 +8,7 @@ use crate::{
     queue::{
         id::{JobId, Place, Token},
         lane::Lane,
+        log,
         record::{Finish, Home, JobRecord, TaskRecord},
         state::State,
     },
@@ -140,6 +141,7 @@ impl Context<'_> {
         if job.place != job.id {
             self.rows.remove(keys::place(job.id));
         }
+        log::forget(self, job);
     }
 
     /// Gives a job a place at the back of its queue.

@@ -114,6 +114,11 @@ impl JobRecord {
         Lane::new(self.priority, self.task, self.suspect)
     }
 
+    /// How many lines its log ever had.
+    pub(crate) fn log_lines(&self) -> u32 {
+        self.extra.as_ref().map_or(0, |extra| extra.log_lines)
+    }
+
     /// The key of this job's row in a family.
     pub(crate) fn key_in(&self, home: Home) -> Vec<u8> {
         match home {

@@ -118,9 +118,11 @@ fn perform(intent: &Intent, context: &mut Context<'_>) -> Result<Outcome> {
         Intent::Progress { job, token, fraction, message } => {
             queue::settle::progress(context, *job, *token, *fraction, message)
         }
+        Intent::Log { job, token, lines } => queue::log::log(context, *job, *token, lines),
         Intent::Promote { limit } => queue::promote::promote(context, *limit),
         Intent::Reclaim(reclaim) => queue::reclaim::reclaim(context, reclaim),
         Intent::Administer(admin) => queue::admin::administer(context, admin),
+        Intent::Schedule { name, act } => queue::schedule::schedule(context, name, act),
     }
 }
 

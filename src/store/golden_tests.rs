@@ -13,6 +13,7 @@ use crate::{
         extra::{Extra, OnFailure, StateSet, UniqueRecord, UniqueScope, WaitsRecord},
         id::{JobId, SessionId, Token},
         lane::Lane,
+        log::LineRecord,
         record::{CountRecord, ErrorRecord, Finish, HeadRecord, JobRecord, LeaseRecord, ProgressRecord, TaskRecord},
     },
     store::{
@@ -195,6 +196,8 @@ fn records_of_a_queue_have_their_golden_bytes() {
         },
         "01010104010201010a01001401fbe803013c00000100fc404b4c0001",
     );
+    let line = LineRecord { at: Timestamp::from_millis(1_700_000_000_000), attempt: 1, text: "ok".into() };
+    golden(&line, "0101fd0068e5cf8b01000001026f6b");
     golden(&TaskRecord { number: 5, name: "resize".into() }, "01010506726573697a65");
 }
 
@@ -223,7 +226,7 @@ fn keys_have_their_golden_bytes() {
     let lane = Lane::new(-100, 5, true);
     let id = JobId { version: 1042, index: 3 };
     let at = Timestamp::from_millis(1_700_000_000_000);
-    let keys: [(Vec<u8>, &str); 24] = [
+    let keys: [(Vec<u8>, &str); 25] = [
         (keys::FORMAT.to_vec(), "01"),
         (keys::STORE.to_vec(), "02"),
         (keys::LOG.to_vec(), "03"),
@@ -246,6 +249,7 @@ fn keys_have_their_golden_bytes() {
         (keys::place(id), "37000000000000041200000003"),
         (keys::expiry(at, id), "380000018bcfe56800000000000000041200000003"),
         (keys::unique("media", "cat"), "396d6564696100636174"),
+        (keys::job_log(id, 5), "3e00000000000004120000000300000005"),
         (keys::ready_lane("media", lane).start, "306d6564696100c80000000501"),
         (keys::ready_lane("media", lane).end, "306d6564696100c80000000502"),
     ];

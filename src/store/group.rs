@@ -41,7 +41,7 @@ pub(crate) struct Decided {
 /// What reading the rows says; what is wrong with one change is its own verdict.
 pub(crate) fn decide(site: &Site, proposals: &[Proposal<'_>], rows: &dyn Rows, before: StoreRecord) -> Result<Decided> {
     // Schedules go by the clock as it is: one commit by a clock that was ahead must not shift all that come after.
-    let now = Timestamp::now();
+    let now = site.now();
     let mut after = StoreRecord { version: before.version, stamp: before.stamp.max(now) };
     let mut overlay = Overlay::new(rows);
     let mut verdicts = Vec::with_capacity(proposals.len());

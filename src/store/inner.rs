@@ -299,6 +299,13 @@ impl Inner {
         self.maintainers.lock().unwrap_or_else(PoisonError::into_inner).retain(Ringer::ring);
     }
 
+    /// Has all who wait for a time look at it again; whether anybody is left who may.
+    pub(crate) fn note_time_set(&self) -> bool {
+        self.site.bump_wakes();
+        self.ring_maintainers();
+        !self.closed.load(Ordering::Acquire)
+    }
+
     /// Has this process look for leases of its own that nobody has in hand, also where another maintains the store.
     pub(crate) fn doubt_leases(&self) {
         if let Some(session) = self.session_if_begun() {

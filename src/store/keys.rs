@@ -34,11 +34,14 @@ mod family {
     pub(super) const PLACE: u8 = 0x37;
     pub(super) const EXPIRY: u8 = 0x38;
     pub(super) const UNIQUE: u8 = 0x39;
+    pub(super) const JOB_LOG: u8 = 0x3e;
     pub(super) const CLIENT_HORIZON: u8 = 0x40;
     pub(super) const CLIENT: u8 = 0x41;
+    pub(super) const SCHEDULE: u8 = 0x50;
+    pub(super) const SLOT: u8 = 0x51;
 
     /// All of them, in order.
-    pub(super) const ALL: [u8; 23] = [
+    pub(super) const ALL: [u8; 24] = [
         FORMAT,
         STORE,
         LOG,
@@ -60,8 +63,11 @@ mod family {
         PLACE,
         EXPIRY,
         UNIQUE,
+        JOB_LOG,
         CLIENT_HORIZON,
         CLIENT,
+        SCHEDULE,
+        SLOT,
     ];
 }
 
@@ -316,6 +322,27 @@ pub(crate) fn uniques() -> Range {
     prefixed(vec![family::UNIQUE])
 }
 
+/// A line of a job's log.
+pub(crate) fn job_log(id: JobId, line: u32) -> Vec<u8> {
+    key(family::JOB_LOG, &[&id.to_bytes(), &line.to_be_bytes()])
+}
+
+/// A job's log, oldest line first.
+pub(crate) fn job_logs(id: JobId) -> Range {
+    prefixed(key(family::JOB_LOG, &[&id.to_bytes()]))
+}
+
+/// The logs of all jobs.
+pub(crate) fn all_job_logs() -> Range {
+    prefixed(vec![family::JOB_LOG])
+}
+
+/// The job and the line's number in the key of a line of its log.
+pub(crate) fn log_line_of(key: &[u8]) -> Option<(JobId, u32)> {
+    let (id, line) = key.get(1..)?.split_first_chunk::<ID_BYTES>()?;
+    Some((JobId::from_bytes(id)?, u32::from_be_bytes(line.try_into().ok()?)))
+}
+
 /// A2: below which birth clients may have been dropped.
 pub(crate) const CLIENT_HORIZON: &[u8] = &[family::CLIENT_HORIZON];
 
@@ -334,6 +361,31 @@ pub(crate) fn client_of(key: &[u8]) -> Option<ClientId> {
     let (born, random) = key.get(1..)?.split_first_chunk::<8>()?;
     let random: [u8; 8] = random.try_into().ok()?;
     Some(ClientId { born: Version(u64::from_be_bytes(*born)), random: u64::from_be_bytes(random) })
+}
+
+/// A schedule.
+pub(crate) fn schedule(name: &str) -> Vec<u8> {
+    key(family::SCHEDULE, &[name.as_bytes()])
+}
+
+/// All schedules.
+pub(crate) fn schedules() -> Range {
+    prefixed(vec![family::SCHEDULE])
+}
+
+/// The entry of a schedule in the index by its next slot.
+pub(crate) fn slot(at: Timestamp, name: &str) -> Vec<u8> {
+    key(family::SLOT, &[&at.as_millis().to_be_bytes(), name.as_bytes()])
+}
+
+/// The schedules by their next slots, soonest first.
+pub(crate) fn slots() -> Range {
+    prefixed(vec![family::SLOT])
+}
+
+/// The schedule's name in the key of its slot.
+pub(crate) fn slot_name(key: &[u8]) -> Option<String> {
+    std::str::from_utf8(key.get(9..)?).ok().map(str::to_owned)
 }
 
 /// The queue whose jobs a row may make claimable: that of a ready job, or of a queue's head.

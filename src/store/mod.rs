@@ -228,7 +228,7 @@ impl Store {
     ///
     /// # Errors
     /// `TimedOut` when it has not changed in that time.
-    pub fn watch<T: DeserializeOwned>(
+    pub fn watch_key<T: DeserializeOwned>(
         &self,
         key: &str,
         from: Option<Version>,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    clock::{deadline_after, monotonic, sleep},
+    clock::{Clock, deadline_after, monotonic, sleep},
     codec,
     engine::{
         Engine as _, RowSet, Rows, SnapshotError,
@@ -56,6 +56,7 @@ pub struct StoreOptions {
     step_hook: Option<StepHook>,
     commits: Commits,
     growth: Limits,
+    clock: Clock,
 }
 
 impl Default for StoreOptions {
@@ -69,6 +70,7 @@ impl Default for StoreOptions {
             step_hook: None,
             commits: Commits::default(),
             growth: Limits::default(),
+            clock: Clock::default(),
         }
     }
 }
@@ -135,6 +137,13 @@ impl StoreOptions {
         self
     }
 
+    /// The wall clock that the store goes by in this process; this machine's by default. Another is for tests.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
     #[doc(hidden)]
     #[must_use]
     pub fn step_hook(mut self, hook: impl Fn(Step) + Send + Sync + 'static) -> Self {
@@ -182,8 +191,7 @@ impl StoreOptions {
     pub fn open_in_memory(&self) -> Result<Store> {
         let engine = Memory::new();
         crate::engine::Engine::write(&engine, None, &first_rows()?)?;
-        let site = Arc::new(Site::in_memory(Box::new(engine)));
-        self.finish(site).map(|inner| Store { inner: Arc::new(inner) })
+        self.finish(Site::in_memory(Box::new(engine))).map(|inner| Store { inner })
     }
 
     fn open_for_reading(&self, path: &Path) -> Result<Arc<Inner>> {
@@ -192,7 +200,7 @@ impl StoreOptions {
             Some(files) => Site::on_disk(Box::new(engine), files),
             None => Site::in_memory(Box::new(engine)),
         };
-        self.finish(Arc::new(site)).map(Arc::new)
+        self.finish(site)
     }
 
     fn open_for_writing(&self, path: &Path) -> Result<Arc<Inner>> {
@@ -234,7 +242,7 @@ impl StoreOptions {
         };
         files.note_identity();
         files.limit_growth(self.growth);
-        let inner = Arc::new(self.finish(Arc::new(Site::on_disk(Box::new(engine), files)))?);
+        let inner = self.finish(Site::on_disk(Box::new(engine), files))?;
         Ok(remember(path, inner))
     }
 
@@ -272,7 +280,8 @@ impl StoreOptions {
         Ok(engine)
     }
 
-    fn finish(&self, site: Arc<Site>) -> Result<Inner> {
+    fn finish(&self, site: Site) -> Result<Arc<Inner>> {
+        let site = Arc::new(site.by_clock(self.clock.clone()));
         let committer = Committer::start(site.clone(), self.step_hook.clone(), self.commits)?;
         let hook = self.redb.hook.clone();
         let mut inner = Inner::new(site, committer, self.label_or_default(), self.patience, self.read_only, hook);
@@ -286,6 +295,9 @@ impl StoreOptions {
         };
         inner.born_at(store.version);
         check_format(inner.peek()?.as_ref())?;
+        let inner = Arc::new(inner);
+        let timed = Arc::downgrade(&inner);
+        self.clock.watch(move || timed.upgrade().is_some_and(|inner| inner.note_time_set()));
         Ok(inner)
     }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    clock::Timestamp,
+    clock::{Clock, Timestamp},
     engine::Engine,
     error::{Error, Result},
     local::{self, Folder, Wakes, WriterLock},
@@ -20,6 +20,7 @@ pub(crate) struct Site {
     place: Place,
     /// A process that forks without exec must open the store anew: locks and threads do not come along.
     pid: u32,
+    clock: Clock,
 }
 
 enum Place {
@@ -102,11 +103,27 @@ impl Files {
 
 impl Site {
     pub(crate) fn in_memory(engine: Box<dyn Engine>) -> Self {
-        Self { engine, place: Place::Memory { wakes: AtomicU64::new(0) }, pid: std::process::id() }
+        Self {
+            engine,
+            place: Place::Memory { wakes: AtomicU64::new(0) },
+            pid: std::process::id(),
+            clock: Clock::default(),
+        }
     }
 
     pub(crate) fn on_disk(engine: Box<dyn Engine>, files: Files) -> Self {
-        Self { engine, place: Place::Files(Box::new(files)), pid: std::process::id() }
+        Self { engine, place: Place::Files(Box::new(files)), pid: std::process::id(), clock: Clock::default() }
+    }
+
+    /// The same, by another clock than this machine's.
+    pub(crate) fn by_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The time of what is committed here.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     pub(crate) fn files(&self) -> Option<&Files> {
@@ -185,7 +202,7 @@ impl Site {
             Place::Files(files) => match &files.wakes {
                 Some(wakes) => wakes.read(),
                 // Without the count, whoever waits for a commit looks again and again, at leisure.
-                None => Timestamp::now().as_millis() / 100,
+                None => self.now().as_millis() / 100,
             },
         }
     }

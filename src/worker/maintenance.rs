@@ -113,7 +113,7 @@ impl Maintenance {
         if !self.store.inner.is_stone() {
             return wake_poll(self.quiet_since, now);
         }
-        let until_due = self.next_due.map(|at| at.since(Timestamp::now()).max(Duration::from_millis(1)));
+        let until_due = self.next_due.map(|at| at.since(self.store.inner.site.now()).max(Duration::from_millis(1)));
         let until_look = self.next_sessions.min(self.next_prune).saturating_duration_since(now);
         until_due.map_or(until_look, |due| due.min(until_look))
     }
@@ -164,7 +164,7 @@ impl Maintenance {
             self.seen_wakes = Some(wakes);
             self.next_look = now + LOOK_ANYWAY;
         }
-        if self.next_due.is_none_or(|at| at > Timestamp::now()) {
+        if self.next_due.is_none_or(|at| at > self.store.inner.site.now()) {
             return Ok(());
         }
         // Others may promote the same jobs; whoever commits second finds nothing to do, and looks again at the next
@@ -188,7 +188,7 @@ impl Maintenance {
 
     fn prune(&mut self) -> Result<()> {
         loop {
-            if !has_expired(self.store.inner.peek()?.as_ref(), Timestamp::now())? {
+            if !has_expired(self.store.inner.peek()?.as_ref(), self.store.inner.site.now())? {
                 return Ok(());
             }
             let prune = Intent::Administer(Admin::Prune { limit: SLICE });

@@ -102,6 +102,18 @@ pub struct Report {
     pub left: Vec<QueueStats>,
 }
 
+impl Report {
+    /// Adds what a later run has done.
+    pub(crate) fn add(&mut self, later: Self) {
+        self.completed += later.completed;
+        self.failed += later.failed;
+        self.given_back += later.given_back;
+        self.leases_lost += later.leases_lost;
+        self.hijacks += later.hijacks;
+        self.left = later.left;
+    }
+}
+
 impl Worker {
     /// A worker on a store, without tasks, for the queue `default` where no other is named.
     pub fn new(store: &Store) -> Self {

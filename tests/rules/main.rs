@@ -7,6 +7,7 @@ mod hijacks;
 mod limits;
 #[path = "../processes/mod.rs"]
 mod processes;
+mod progress;
 mod root;
 mod settle;
 mod unique;

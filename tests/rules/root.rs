@@ -388,19 +388,19 @@ fn watch_tells_what_is_new_and_gives_up_in_time() {
     on_each_engine(|store| {
         let first = store.put("a", &1u32).unwrap();
         // What has changed already is told at once.
-        assert_eq!(store.watch::<u32>("a", None, Duration::ZERO).unwrap().unwrap().value, 1);
-        let error = store.watch::<u32>("a", Some(first), Duration::from_millis(10)).unwrap_err();
+        assert_eq!(store.watch_key::<u32>("a", None, Duration::ZERO).unwrap().unwrap().value, 1);
+        let error = store.watch_key::<u32>("a", Some(first), Duration::from_millis(10)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
-        assert_eq!(kind(store.watch::<u32>("none", None, Duration::ZERO)), ErrorKind::TimedOut);
+        assert_eq!(kind(store.watch_key::<u32>("none", None, Duration::ZERO)), ErrorKind::TimedOut);
         thread::scope(|scope| {
-            let watcher = scope.spawn(|| store.watch::<u32>("a", Some(first), SOON).unwrap());
+            let watcher = scope.spawn(|| store.watch_key::<u32>("a", Some(first), SOON).unwrap());
             store.put("other", &1u32).unwrap();
             store.put("a", &2u32).unwrap();
             assert_eq!(watcher.join().unwrap().unwrap().value, 2);
         });
         let second = store.snapshot().unwrap().object::<u32>("a").unwrap().unwrap().version;
         store.remove("a").unwrap();
-        assert_eq!(store.watch::<u32>("a", Some(second), Duration::ZERO).unwrap(), None);
+        assert_eq!(store.watch_key::<u32>("a", Some(second), Duration::ZERO).unwrap(), None);
     });
 }
 

@@ -173,7 +173,7 @@ fn one_long_job_of_a_worker_with_many_threads_runs_once() {
         let report = worker(store, move |job, ()| {
             counted.fetch_add(1, Ordering::SeqCst);
             // Long enough for the other seven to look for work many times.
-            job.store().watch::<()>("never", None, Duration::from_millis(100)).unwrap_err();
+            job.store().watch_key::<()>("never", None, Duration::from_millis(100)).unwrap_err();
             Ok(())
         })
         .concurrency(8)
