@@ -63,7 +63,7 @@ pub use clock::Timestamp;
 pub use codec::Payload;
 pub use error::{Error, ErrorKind, Result};
 pub use queue::{
-    JobFilter, JobInfo, JobRequest, JobStatus, Lease, Policy, Queue, QueueView, Schedule, Unique, id::JobId,
+    CatchUp, JobFilter, JobInfo, JobRequest, JobStatus, Lease, Policy, Queue, QueueView, Schedule, Unique, id::JobId,
     state::State,
 };
 pub use store::{
@@ -89,7 +89,7 @@ pub mod types {
         check::Finding,
         codec::Codec,
         queue::{
-            IntoJob, JobError, LogLine, QueueStats, Watch,
+            IntoJob, JobError, LogLine, QueueStats, ScheduleInfo, Watch,
             claim::Hijack,
             id::{SessionId, Token},
         },

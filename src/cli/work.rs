@@ -167,6 +167,10 @@ fn told(store: &Store, event: &Event, verbose: bool) -> Option<String> {
             format!("recovered {} from session {session}", jobs.join(" "))
         }
         Event::Promoted { jobs } => format!("{jobs} scheduled jobs are ready"),
+        Event::Scheduled { schedule, jobs } => {
+            let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+            format!("schedule {schedule}: enqueued {}", jobs.join(" "))
+        }
         Event::Pruned { jobs } => format!("{jobs} ended jobs pruned"),
     })
 }

@@ -41,7 +41,7 @@ mod family {
     pub(super) const SLOT: u8 = 0x51;
 
     /// All of them, in order.
-    pub(super) const ALL: [u8; 24] = [
+    pub(super) const ALL: [u8; 26] = [
         FORMAT,
         STORE,
         LOG,
