@@ -10,6 +10,11 @@ pub(crate) mod handle;
 pub(crate) mod plan;
 pub(crate) mod spec;
 
+#[cfg(all(test, feature = "cron"))]
+mod cron_tests;
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
