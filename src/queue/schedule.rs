@@ -1,9 +1,9 @@
 //! Schedules: jobs that are enqueued again and again, each at its slot. A schedule is one row; while it is not paused
 //! and has a next slot, an entry in the index by time leads to it.
 //!
-//! S26: a slot and its job are one change. Whoever keeps the store in order says which slots are due and which one comes
-//! next (`plan`); the change is guarded by the slot that it found, so that of several that say so one does it. What an
-//! expression means is never asked in a change: that is `spec`. Slots only move forward.
+//! S26: a slot and its job are one change. Whoever keeps the store in order says which slots are due and which one
+//! comes next (`plan`); the change is guarded by the slot that it found, so that of several that say so one does it.
+//! What an expression means is never asked in a change: that is `spec`. Slots only move forward.
 
 pub(crate) mod define;
 pub(crate) mod handle;
@@ -206,12 +206,14 @@ pub(crate) fn check_job(job: &NewJob, name: &str) -> Result<()> {
     job_of(job, name, Some(Timestamp::default())).check()?;
     if matches!(job.when, When::At(_)) {
         return Err(Error::invalid(format!(
-            "the job of schedule \"{name}\" has a time of its own; its slots say when it runs, and a delay counts from those"
+            "the job of schedule \"{name}\" has a time of its own; its slots say when it runs, and a \
+             delay counts from those"
         )));
     }
     if job.extra.as_ref().is_some_and(|extra| !extra.after.is_empty() || !extra.before.is_empty() || extra.is_open) {
         return Err(Error::invalid(format!(
-            "the job of schedule \"{name}\" waits for others, which end once; enqueue what belongs together from its handler"
+            "the job of schedule \"{name}\" waits for others, which end once; enqueue what belongs \
+             together from its handler"
         )));
     }
     Ok(())

@@ -180,7 +180,10 @@ mod tests {
         assert_eq!(key(Unique::key("video-7"), "resize", "null"), "video-7");
         assert_eq!(key(Unique::key("video-7").per_task(), "resize", "null"), "resize:9685718d3c3863df86cc1a51283eedcc");
         assert_eq!(key(Unique::args(), "resize", r#"{"b": 1, "a": 2}"#), "resize:86c3c97fe9e5a6135682fe831f229b2a");
-        assert_eq!(key(Unique::fields(["a"]), "resize", r#"{"b": 1, "a": 2}"#), "resize:3fb57ba06cb855d09bced63291efe6df");
+        assert_eq!(
+            key(Unique::fields(["a"]), "resize", r#"{"b": 1, "a": 2}"#),
+            "resize:3fb57ba06cb855d09bced63291efe6df"
+        );
         assert_eq!(key(Unique::by(&(7u32, "day")), "resize", "null"), "554e01e47e1bd6ec1cadfc1621cae480");
         let bincode = Payload::bincode(&("cat.png", 640u32)).unwrap();
         assert_eq!(Unique::args().resolve("resize", &bincode).unwrap().key, "resize:2aadde26fda09339cf5518f5dd330063");

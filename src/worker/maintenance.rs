@@ -42,6 +42,13 @@ const PRUNE_EVERY: Duration = Duration::from_secs(10);
 /// How many jobs one change promotes or prunes.
 const SLICE: usize = 500;
 
+/// Enqueues the slots of schedules that have come, at once.
+pub(crate) fn enqueue_due_slots(store: &Store) -> Result<()> {
+    let mut slots = Slots::new();
+    slots.look(store.inner.rows()?.as_ref())?;
+    slots.fire(store, &[])
+}
+
 struct Maintenance {
     store: Store,
     setup: Arc<Setup>,

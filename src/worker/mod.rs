@@ -21,6 +21,7 @@ mod turn;
 
 use std::{sync::Arc, time::Duration};
 
+pub(crate) use self::maintenance::enqueue_due_slots;
 pub use self::{event::Event, stop::StopHandle};
 use crate::{
     clock::sleep,

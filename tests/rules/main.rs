@@ -9,6 +9,7 @@ mod limits;
 mod processes;
 mod progress;
 mod root;
+mod schedules;
 mod settle;
 mod unique;
 mod workers;

@@ -23,8 +23,8 @@ pub(crate) const CATCH_UP_MAX: u32 = 1_000;
 pub enum CatchUp {
     /// Nothing: the next slot is the next.
     Skip,
-    /// One job for all of them, with the time of the latest. The default: a nightly job that was missed for a restart is
-    /// run, and no burst comes after a long time.
+    /// One job for all of them, with the time of the latest. The default: a nightly job that was missed for a restart
+    /// is run, and no burst comes after a long time.
     #[default]
     One,
     /// A job for each, but for no more than the latest so many, at most 1,000.
@@ -33,9 +33,9 @@ pub enum CatchUp {
 
 /// A job that is enqueued again and again: at equal intervals, or as a cron expression says.
 ///
-/// Given to [`Store::schedule`](crate::Store::schedule), or to a [`Worker`](crate::Worker) that defines it when it begins.
-/// Each slot is enqueued once, by whichever process keeps the store in order, in one change with the note that it was.
-/// The job has its slot's time as `run_at`, and in its metadata as `scheduled_for`.
+/// Given to [`Store::schedule`](crate::Store::schedule), or to a [`Worker`](crate::Worker) that defines it when it
+/// begins. Each slot is enqueued once, by whichever process keeps the store in order, in one change with the note that
+/// it was. The job has its slot's time as `run_at`, and in its metadata as `scheduled_for`.
 ///
 /// ```
 /// use casque::{CatchUp, JobRequest, Schedule};
@@ -74,12 +74,12 @@ impl Schedule {
     }
 
     /// A schedule by a cron expression: minute, hour, day of the month, month, day of the week (0 or 7 is Sunday), as
-    /// `30 4 * * 1-5`; with six fields the first is the second. Names (`MON`, `JAN`), ranges, lists, steps, `L`, `W`, `#`
-    /// and `@daily` and its like are known. Needs the feature `cron`, which is a default one.
+    /// `30 4 * * 1-5`; with six fields the first is the second. Names (`MON`, `JAN`), ranges, lists, steps, `L`, `W`,
+    /// `#` and `@daily` and its like are known. Needs the feature `cron`, which is a default one.
     ///
-    /// Where daylight saving time skips a fixed time of day, its slot is the first moment after the gap; where one comes
-    /// twice, the first. Expressions with a wildcard, a step or a range for hour or minute have a slot at each moment that
-    /// matches.
+    /// Where daylight saving time skips a fixed time of day, its slot is the first moment after the gap; where one
+    /// comes twice, the first. Expressions with a wildcard, a step or a range for hour or minute have a slot at each
+    /// moment that matches.
     pub fn cron(name: impl Into<String>, expression: impl Into<String>, job: impl IntoJob) -> Self {
         let spec = Spec::Cron { expression: expression.into(), zone: "UTC".to_owned() };
         Self::of(name.into(), spec, job.into_job())

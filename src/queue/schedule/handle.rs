@@ -95,8 +95,8 @@ impl ScheduleInfo {
 }
 
 impl Store {
-    /// Defines a schedule, in place of the one of that name if there is one; tells whether that changed anything. Its next
-    /// slot stays as it is where the times are as before; a paused one stays paused.
+    /// Defines a schedule, in place of the one of that name if there is one; tells whether that changed anything. Its
+    /// next slot stays as it is where the times are as before; a paused one stays paused.
     ///
     /// # Errors
     /// `Invalid`, saying what is wrong with it.

@@ -1,9 +1,9 @@
 //! When a schedule's slots are: at equal intervals, or as a cron expression says in a time zone.
 //!
 //! What an expression means is asked of the crate `croner`, whose rules at daylight saving changes are those of Vixie's
-//! cron: an expression with a fixed hour and minute whose time is skipped runs at the first moment after the gap, and one
-//! whose time comes twice runs at the first; where hour or minute is a wildcard, a step or a range, each real moment that
-//! matches is a slot.
+//! cron: an expression with a fixed hour and minute whose time is skipped runs at the first moment after the gap, and
+//! one whose time comes twice runs at the first; where hour or minute is a wildcard, a step or a range, each real
+//! moment that matches is a slot.
 
 use std::time::Duration;
 
@@ -72,8 +72,8 @@ impl Spec {
             Self::Every(every) => Ok(after.after(*every)),
             Self::Cron { expression, zone } => Cron::new(expression, zone)?.next_after(after).ok_or_else(|| {
                 Error::invalid(format!(
-                    "\"{expression}\" never comes, in no year; a day that there is looks like \"30 4 1 * *\", the first of \
-                     each month at 4:30"
+                    "\"{expression}\" never comes, in no year; a day that there is looks like \"30 4 1 * *\", the \
+                     first of each month at 4:30"
                 ))
             }),
         }
@@ -118,8 +118,8 @@ fn due_every(first: Timestamp, now: Timestamp, most: usize, every: u64) -> Due {
     Due { slots: (from..=over).map(slot).collect(), next: Some(slot(over + 1)) }
 }
 
-/// Walks the slots from `first` on. Where they are many, as after a year in which nobody was there, it begins anew so far
-/// back from now that there are enough.
+/// Walks the slots from `first` on. Where they are many, as after a year in which nobody was there, it begins anew so
+/// far back from now that there are enough.
 fn latest(first: Timestamp, now: Timestamp, most: usize, next: impl Fn(Timestamp) -> Option<Timestamp>) -> Due {
     let mut found = walk(Some(first), now, most.saturating_add(WALK), &next);
     let mut back = crate::clock::millis(LOOK_BACK);
@@ -175,8 +175,8 @@ mod with_croner {
             let cron = expression.parse::<croner::Cron>().map_err(|error| {
                 let why = error.to_string();
                 Error::invalid(format!(
-                    "\"{expression}\" is not a cron expression ({}); one looks like \"30 4 * * 1-5\": minute, hour, day of \
-                     the month, month, day of the week",
+                    "\"{expression}\" is not a cron expression ({}); one looks like \"30 4 * * 1-5\": minute, hour, \
+                     day of the month, month, day of the week",
                     why.trim_end_matches('.')
                 ))
             })?;
@@ -214,7 +214,8 @@ pub(crate) struct Cron;
 impl Cron {
     pub(crate) fn new(expression: &str, _zone: &str) -> Result<Self> {
         Err(Error::invalid(format!(
-            "\"{expression}\" is a cron expression, and this program was built without the feature `cron`; give an interval"
+            "\"{expression}\" is a cron expression, and this program was built without the feature `cron`; \
+             give an interval"
         )))
     }
 
