@@ -6,8 +6,8 @@
 //!
 //! What to look at: both workers define the same two schedules, and both keep the store in order, so each of them could
 //! enqueue every slot. Yet each slot is printed once, since the slot and its job are one change. One of the workers is
-//! killed after some slots, and nothing is missing: the other goes on. The last lines tell the next slots of the nightly
-//! report, by the clocks of Berlin; the job of that one is run now, beside its slots.
+//! killed after some slots, and nothing is missing: the other goes on. The last lines tell the next slots of the
+//! nightly report, by the clocks of Berlin; the job of that one is run now, beside its slots.
 
 mod common;
 
@@ -28,7 +28,7 @@ use casque::{CatchUp, JobRequest, Registry, Schedule, Store, Worker};
 /// How many slots are waited for, and after how many a worker is killed.
 const SLOTS: usize = 6;
 const SLOTS_BEFORE_THE_KILL: usize = 3;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn main() -> ExitCode {
     common::run(include_str!("cron.rs"), &[], |args| match *args {

@@ -34,7 +34,7 @@ fn schedule_is_added_listed_shown_and_removed() {
     assert_eq!(added["upcoming"].as_array().unwrap().len(), 5);
     assert_eq!(added["upcoming"][0], added["next"]);
     assert_eq!(added.as_object().unwrap().len(), 14);
-    assert_eq!(cli.json(&["schedule", "list"]), [added.clone()]);
+    assert_eq!(cli.one(&["schedule", "list"]), added);
     assert_eq!(cli.json(&["schedule", "list", "--queue", "other"]), [] as [Value; 0]);
     assert_eq!(cli.one(&["schedule", "show", "nightly"]), added);
 
@@ -116,7 +116,7 @@ fn doctor_names_a_schedule_that_nobody_serves() {
     // Two minutes are too long for a test: it was defined by a clock of long ago.
     let clock = Clock::manual(Timestamp::from_millis(1_700_000_000_000));
     let store = StoreOptions::new().clock(clock).open(cli.store()).unwrap();
-    store.schedule(Schedule::every("beat", Duration::from_secs(60), JobRequest::new("task", &()))).unwrap();
+    store.schedule(Schedule::every("beat", Duration::from_mins(1), JobRequest::new("task", &()))).unwrap();
     store.close().unwrap();
     let ran = cli.run(&["doctor"]);
     assert_eq!(ran.code, 1, "{ran:?}");

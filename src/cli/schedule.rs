@@ -91,7 +91,7 @@ struct Add {
     #[arg(long, value_name = "EXPR")]
     cron: Option<String>,
     /// The time zone of the expression, as Europe/Berlin [default: UTC]
-    #[arg(long, value_name = "ZONE", requires = "cron")]
+    #[arg(long, value_name = "ZONE", requires = "cron", conflicts_with = "every")]
     tz: Option<String>,
     /// Each so long, as 15m; the first so long from now
     #[arg(long, value_name = "DUR", value_parser = parse_duration, conflicts_with = "cron")]

@@ -10,7 +10,8 @@ pub(crate) mod handle;
 pub(crate) mod plan;
 pub(crate) mod spec;
 
-#[cfg(all(test, feature = "cron"))]
+#[cfg(feature = "cron")]
+#[cfg(test)]
 mod cron_tests;
 #[cfg(test)]
 mod tests;
@@ -124,40 +125,41 @@ pub(crate) enum Scheduled {
 pub(crate) fn schedule(context: &mut Context<'_>, name: &str, act: &ScheduleAct) -> Result<Outcome> {
     check_name("schedule", name)?;
     let before: Option<ScheduleRecord> = get_record(&context.rows, &keys::schedule(name))?;
-    if let ScheduleAct::Define { spec, job, catch_up, seen_last, first } = act {
-        return define(context, name, before, (spec, job, *catch_up), *seen_last, *first);
-    }
-    let Some(record) = before else {
-        return match act {
-            ScheduleAct::Fire(_) => Ok(Outcome::Scheduled(Scheduled::Moved)),
-            _ => Err(not_found(name)),
-        };
-    };
+    let found = || before.as_ref().ok_or_else(|| not_found(name));
     match act {
-        ScheduleAct::Define { .. } => unreachable!("it was done above"),
+        ScheduleAct::Define { spec, job, catch_up, seen_last, first } => {
+            check_job(job, name)?;
+            context.admit_payload(&format!("the arguments of schedule \"{name}\""), job.args.as_bytes().len())?;
+            let defined = defined(before.as_ref(), (spec, job, *catch_up), *seen_last, *first);
+            defined.map_or(Ok(MOVED), |after| replace(context, name, before.as_ref(), &after))
+        }
         ScheduleAct::Remove => {
+            let record = found()?;
             context.rows.remove(keys::schedule(name));
-            remove_slot(context, name, &record);
+            remove_slot(context, name, record);
             Ok(Outcome::Scheduled(Scheduled::Changed))
         }
         ScheduleAct::Pause => {
-            let after = ScheduleRecord { paused: true, ..record.clone() };
-            replace(context, name, Some(&record), &after)
+            let after = ScheduleRecord { paused: true, ..found()?.clone() };
+            replace(context, name, before.as_ref(), &after)
         }
         ScheduleAct::Resume { seen, next } => {
-            if !record.paused {
-                return Ok(Outcome::Scheduled(Scheduled::Unchanged));
+            let record = found()?;
+            if record.paused && record.next != *seen {
+                return Ok(MOVED);
             }
-            if record.next != *seen {
-                return Ok(Outcome::Scheduled(Scheduled::Moved));
-            }
-            let after = ScheduleRecord { paused: false, next: *next, ..record.clone() };
-            replace(context, name, Some(&record), &after)
+            let next = if record.paused { *next } else { record.next };
+            let after = ScheduleRecord { paused: false, next, ..record.clone() };
+            replace(context, name, before.as_ref(), &after)
         }
-        ScheduleAct::Run => enqueue(context, &job_of(&record.job, name, None)),
-        ScheduleAct::Fire(fire) => self::fire(context, name, &record, fire),
+        ScheduleAct::Run => enqueue(context, &job_of(&found()?.job, name, None)),
+        // Removed since it was seen.
+        ScheduleAct::Fire(fire) => before.as_ref().map_or(Ok(MOVED), |record| self::fire(context, name, record, fire)),
     }
 }
+
+/// What a change says that relied on what is no longer so.
+const MOVED: Outcome = Outcome::Scheduled(Scheduled::Moved);
 
 pub(crate) fn not_found(name: &str) -> Error {
     Error::not_found(format!("there is no schedule \"{name}\"; `casque schedule list` tells those that there are"))
@@ -169,35 +171,20 @@ pub(crate) fn next_slot(rows: &dyn Rows) -> Result<Option<Timestamp>> {
     Ok(first.first().and_then(|(key, _)| keys::time_of(key)))
 }
 
-fn define(
-    context: &mut Context<'_>,
-    name: &str,
-    before: Option<ScheduleRecord>,
+/// The schedule as it is to be from now on; nothing where slots have passed since it was looked at.
+fn defined(
+    before: Option<&ScheduleRecord>,
     (spec, job, catch_up): (&Spec, &NewJob, CatchUp),
     seen_last: Option<Timestamp>,
     first: Option<Timestamp>,
-) -> Result<Outcome> {
-    check_job(job, name)?;
-    context.admit_payload(&format!("the arguments of schedule \"{name}\""), job.args.as_bytes().len())?;
-    let after = match &before {
-        Some(before) if before.spec == *spec => ScheduleRecord { job: job.clone(), catch_up, ..before.clone() },
-        _ => {
-            let last = before.as_ref().and_then(|before| before.last);
-            if last != seen_last {
-                return Ok(Outcome::Scheduled(Scheduled::Moved));
-            }
-            ScheduleRecord {
-                spec: spec.clone(),
-                job: job.clone(),
-                catch_up,
-                paused: before.as_ref().is_some_and(|before| before.paused),
-                last,
-                last_job: before.as_ref().and_then(|before| before.last_job),
-                next: first,
-            }
-        }
+) -> Option<ScheduleRecord> {
+    let (spec, job) = (spec.clone(), job.clone());
+    let after = match before {
+        None => ScheduleRecord { spec, job, catch_up, paused: false, last: None, last_job: None, next: first },
+        Some(before) if before.spec == spec => return Some(ScheduleRecord { job, catch_up, ..before.clone() }),
+        Some(before) => ScheduleRecord { spec, job, catch_up, next: first, ..before.clone() },
     };
-    replace(context, name, before.as_ref(), &after)
+    (after.last == seen_last).then_some(after)
 }
 
 /// # Errors
@@ -221,7 +208,7 @@ pub(crate) fn check_job(job: &NewJob, name: &str) -> Result<()> {
 
 fn fire(context: &mut Context<'_>, name: &str, record: &ScheduleRecord, fire: &Fire) -> Result<Outcome> {
     if record.slot() != Some(fire.expected) {
-        return Ok(Outcome::Scheduled(Scheduled::Moved));
+        return Ok(MOVED);
     }
     // S27: whose clock is ahead does not make others' slots come early.
     if fire.over > context.now {

@@ -128,9 +128,10 @@ impl Unique {
                         "the arguments are not JSON, so their fields have no names here; say what counts by Unique::by",
                     ));
                 }
-                let named: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
                 let values = fields(args.as_bytes(), &names)?;
-                digest_key(task, "fields", &digest_of(&[&named[..], &[&values]].concat()).to_be_bytes())
+                let mut parts: Vec<&[u8]> = names.iter().map(String::as_bytes).collect();
+                parts.push(&values);
+                digest_key(task, "fields", &digest_of(&parts).to_be_bytes())
             }
             (Of::Value(digest), per_task) => {
                 let digest = digest

@@ -97,7 +97,7 @@ fn jobs_are_unique_by_what_is_said_of_them_and_get_the_id_of_the_one_there_is() 
     on_each_engine(|store| {
         let queue = store.queue("q");
         let to = |task: &str, user: u64, unique: Unique| JobRequest::new(task, &(user, "x")).unique_by(unique);
-        let mut enqueue = |job: JobRequest| queue.enqueue(job).unwrap();
+        let enqueue = |job: JobRequest| queue.enqueue(job).unwrap();
         let by_args = enqueue(to("a", 1, Unique::args()));
         assert_eq!(enqueue(to("a", 1, Unique::args())), by_args);
         assert_ne!(enqueue(to("a", 2, Unique::args())), by_args);
