@@ -58,6 +58,7 @@ impl Spec {
     }
 
     /// Whether this build can tell its slots.
+    #[cfg(feature = "cli")]
     pub(crate) fn is_known(&self) -> bool {
         matches!(self, Self::Every(_)) || cfg!(feature = "cron")
     }
@@ -207,23 +208,24 @@ mod with_croner {
     }
 }
 
+/// There is none in a build without the feature.
 #[cfg(not(feature = "cron"))]
-pub(crate) struct Cron;
+pub(crate) enum Cron {}
 
 #[cfg(not(feature = "cron"))]
 impl Cron {
     pub(crate) fn new(expression: &str, _zone: &str) -> Result<Self> {
         Err(Error::invalid(format!(
-            "\"{expression}\" is a cron expression, and this program was built without the feature `cron`; \
-             give an interval"
+            "\"{expression}\" is a cron expression, and this program was built without the feature `cron`; give an \
+             interval, or leave the schedule to a program that has it"
         )))
     }
 
-    pub(crate) fn zone_name(&self, given: String) -> String {
-        given
+    pub(crate) fn zone_name(&self, _given: String) -> String {
+        match *self {}
     }
 
     pub(crate) fn next_after(&self, _at: Timestamp) -> Option<Timestamp> {
-        None
+        match *self {}
     }
 }
