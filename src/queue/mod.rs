@@ -49,6 +49,8 @@ mod settle_tests;
 #[cfg(test)]
 mod table_tests;
 #[cfg(test)]
+mod unique_model_tests;
+#[cfg(test)]
 mod unique_tests;
 
 pub(crate) use self::held::{HeldJob, held};

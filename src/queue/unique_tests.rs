@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use super::rig_tests::{QUEUE, Rig, job};
 use crate::{
+    check::check_rows,
+    clock::Timestamp,
+    engine::RowSet,
     error::ErrorKind,
     queue::{
         admin::Admin,
@@ -12,8 +15,12 @@ use crate::{
         id::{JobId, Token},
         settle::Ending,
         state::State,
+        unique::Holder,
     },
-    store::change::{Intent, Outcome},
+    store::{
+        change::{Intent, Outcome},
+        keys,
+    },
 };
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -218,4 +225,23 @@ fn claiming_and_settling_a_job_reads_nothing_of_a_key_that_it_holds_to_its_end()
     };
     let unique = JobId { version: 1, index: 0 };
     assert_eq!(reads(&mut rig, unique), reads(&mut rig, plain));
+}
+
+#[test]
+fn check_finds_keys_that_nobody_holds_and_jobs_that_lost_theirs() {
+    let id = JobId { version: 1, index: 0 };
+    let found = |key: &str, holder: Option<Holder>| {
+        let mut rig = Rig::new();
+        assert_eq!(rig.enqueue(unended_and(&[], None)), id);
+        rig.rows.write(RowSet::from([(keys::unique(QUEUE, key), holder.map(Holder::to_bytes))]));
+        check_rows(&rig.rows).unwrap().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(found("key", None), ["job 1 does not hold its unique key"]);
+    let other = found("key", Some(Holder { job: JobId { version: 9, index: 0 }, until: None }));
+    let timed = found("key", Some(Holder { job: id, until: Some(Timestamp::from_millis(1)) }));
+    for wrong in [other, timed] {
+        assert!(wrong.len() == 2 && wrong[0].contains("held by no job that has it"), "{wrong:?}");
+    }
+    let stray = found("other", Some(Holder { job: id, until: None }));
+    assert!(stray.len() == 1 && stray[0].contains("held by no job that has it"), "{stray:?}");
 }

@@ -9,7 +9,9 @@ use super::{
     plan::{due_schedules, plan},
 };
 use crate::{
+    check::check_rows,
     clock::Timestamp,
+    engine::RowSet,
     error::{ErrorKind, Result},
     queue::{
         JobRequest,
@@ -291,6 +293,23 @@ fn slot_whose_unique_key_is_held_passes_with_the_job_that_holds_it() {
     rig.advance(HOUR);
     assert_eq!(look(&mut rig), first);
     assert_eq!((record(&rig, "hourly").last_job, rig.stats(QUEUE).scheduled), (job, 1));
+}
+
+#[test]
+fn check_finds_schedules_that_never_run_and_slots_of_none() {
+    let found = |key: fn(&Rig) -> Vec<u8>, value: Option<Vec<u8>>| {
+        let mut rig = Rig::new();
+        define(&mut rig, hourly(CatchUp::One));
+        rig.rows.write(RowSet::from([(key(&rig), value)]));
+        check_rows(&rig.rows).unwrap().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let never = found(|rig| keys::slot(record(rig, "hourly").next.unwrap(), "hourly"), None);
+    assert_eq!(never, ["schedule \"hourly\" has no entry in its index by time, so it never runs"]);
+    let removed = found(|_| keys::schedule("hourly"), None);
+    let other = found(|rig| keys::slot(rig.now, "hourly"), Some(Vec::new()));
+    for stray in [removed, other] {
+        assert!(stray.len() == 1 && stray[0].contains("index of slots names no such schedule"), "{stray:?}");
+    }
 }
 
 #[test]
