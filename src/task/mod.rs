@@ -84,7 +84,8 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
         )))
     }
 
-    /// What makes its jobs unique where a request says nothing else; nothing by default.
+    /// What makes its jobs unique where a request says nothing else, as `Some(Unique::by(&self.user).per_task())`;
+    /// nothing by default.
     fn uniqueness(&self) -> Option<Unique> {
         None
     }

@@ -173,6 +173,20 @@ impl Worker {
     }
 
     /// Defines this schedule when it begins, as [`Store::schedule`] does: in as many workers as you like.
+    ///
+    /// ```
+    /// use casque::{JobRequest, Registry, Schedule, Store, Worker};
+    /// use std::time::Duration;
+    ///
+    /// # let store = Store::in_memory()?;
+    /// let mut tasks = Registry::new();
+    /// tasks.register("sweep", |_, (): ()| Ok(()))?;
+    /// let sweep = Schedule::every("sweep", Duration::from_secs(900), JobRequest::new("sweep", &()));
+    /// let worker = Worker::new(&store).tasks(tasks).schedule(sweep);
+    /// # worker.stop_handle().stop();
+    /// worker.run()?;
+    /// # Ok::<(), casque::Error>(())
+    /// ```
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         match schedule.checked() {
             Ok(definition) => self.setup.schedules.push(definition),

@@ -16,12 +16,11 @@ use crate::{
 /// The most slots that can be made up for at once.
 pub(crate) const CATCH_UP_MAX: u32 = 1_000;
 
-/// What is done about slots that were missed because nobody was there: no worker, no `casque serve`.
-///
-/// A slot counts as missed a minute after its time.
+/// What is done where slots have passed without anybody there: no worker, no `casque serve`; or where several have come
+/// by the time that somebody looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CatchUp {
-    /// Nothing: the next slot is the next.
+    /// The latest gets its job if its time is less than a minute ago; all others pass without one.
     Skip,
     /// One job for all of them, with the time of the latest. The default: a nightly job that was missed for a restart
     /// is run, and no burst comes after a long time.

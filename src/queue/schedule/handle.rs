@@ -100,6 +100,16 @@ impl Store {
     ///
     /// # Errors
     /// `Invalid`, saying what is wrong with it.
+    ///
+    /// ```
+    /// # use casque::{JobRequest, Schedule};
+    /// # use std::time::Duration;
+    /// # let store = casque::Store::in_memory()?;
+    /// # store.schedule(Schedule::every("sweep", Duration::from_secs(900), JobRequest::new("sweep", &())))?;
+    /// let sweep = || Schedule::every("sweep", Duration::from_secs(900), JobRequest::new("sweep", &()));
+    /// assert!(!store.schedule(sweep())?, "it is so already");
+    /// # Ok::<(), casque::Error>(())
+    /// ```
     pub fn schedule(&self, schedule: Schedule) -> Result<bool> {
         self.define(&schedule.checked()?)
     }
@@ -125,6 +135,16 @@ impl Store {
     ///
     /// # Errors
     /// What reading the store says.
+    ///
+    /// ```
+    /// # use casque::{JobRequest, Schedule};
+    /// # use std::time::Duration;
+    /// # let store = casque::Store::in_memory()?;
+    /// # store.schedule(Schedule::every("sweep", Duration::from_secs(900), JobRequest::new("sweep", &())))?;
+    /// let next = store.schedules()?[0].upcoming(2)?;
+    /// assert_eq!(next[1].since(next[0]), Duration::from_secs(900));
+    /// # Ok::<(), casque::Error>(())
+    /// ```
     pub fn schedules(&self) -> Result<Vec<ScheduleInfo>> {
         let mut schedules = Vec::new();
         for_each(self.inner.look()?.as_ref(), &keys::schedules(), |key, bytes| {
@@ -147,6 +167,16 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`.
+    ///
+    /// ```
+    /// # use casque::{JobRequest, Schedule};
+    /// # use std::time::Duration;
+    /// # let store = casque::Store::in_memory()?;
+    /// # store.schedule(Schedule::every("sweep", Duration::from_secs(900), JobRequest::new("sweep", &())))?;
+    /// store.remove_schedule("sweep")?;
+    /// assert!(store.schedules()?.is_empty());
+    /// # Ok::<(), casque::Error>(())
+    /// ```
     pub fn remove_schedule(&self, name: &str) -> Result<()> {
         self.inner.perform(intent(name, ScheduleAct::Remove)).map(|_| ())
     }
@@ -155,6 +185,16 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`.
+    ///
+    /// ```
+    /// # use casque::{JobRequest, Schedule};
+    /// # use std::time::Duration;
+    /// # let store = casque::Store::in_memory()?;
+    /// # store.schedule(Schedule::every("sweep", Duration::from_secs(900), JobRequest::new("sweep", &())))?;
+    /// store.pause_schedule("sweep")?;
+    /// assert!(store.schedule_named("sweep")?.paused);
+    /// # Ok::<(), casque::Error>(())
+    /// ```
     pub fn pause_schedule(&self, name: &str) -> Result<()> {
         self.inner.perform(intent(name, ScheduleAct::Pause)).map(|_| ())
     }
@@ -163,6 +203,17 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`.
+    ///
+    /// ```
+    /// # use casque::{JobRequest, Schedule};
+    /// # use std::time::Duration;
+    /// # let store = casque::Store::in_memory()?;
+    /// # store.schedule(Schedule::every("sweep", Duration::from_secs(900), JobRequest::new("sweep", &())))?;
+    /// store.pause_schedule("sweep")?;
+    /// store.resume_schedule("sweep")?;
+    /// assert!(!store.schedule_named("sweep")?.paused);
+    /// # Ok::<(), casque::Error>(())
+    /// ```
     pub fn resume_schedule(&self, name: &str) -> Result<()> {
         let resumed = self.try_until_still(name, |record| {
             let record = record.ok_or_else(|| not_found(name))?;
@@ -179,6 +230,16 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`; as [`Queue::enqueue`](crate::Queue::enqueue).
+    ///
+    /// ```
+    /// # use casque::{JobRequest, Schedule};
+    /// # use std::time::Duration;
+    /// # let store = casque::Store::in_memory()?;
+    /// # store.schedule(Schedule::every("sweep", Duration::from_secs(900), JobRequest::new("sweep", &())))?;
+    /// let id = store.run_schedule("sweep")?;
+    /// assert_eq!(store.job(id)?.task, "sweep");
+    /// # Ok::<(), casque::Error>(())
+    /// ```
     pub fn run_schedule(&self, name: &str) -> Result<JobId> {
         match self.inner.perform(intent(name, ScheduleAct::Run))? {
             Outcome::Enqueued { job, .. } => Ok(job),

@@ -12,7 +12,7 @@ use crate::{
     store::{keys, view::get_record},
 };
 
-/// A slot was missed where nobody was there within this time of it.
+/// A slot that is later than this is skipped where that is the policy, and told of by who looks for trouble.
 pub(crate) const MISSED_AFTER: Duration = Duration::from_mins(1);
 
 /// The most bytes of arguments that one change enqueues for a schedule.

@@ -89,3 +89,65 @@ fn fire_one(store: &Store, rows: &dyn Rows, name: &str, now: Timestamp) -> Resul
         _ => Err(Error::corrupt("a schedule was answered without its outcome")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        queue::{
+            JobRequest, Schedule,
+            schedule::{define::CatchUp, spec::Spec},
+        },
+        testing,
+    };
+
+    const HOUR: Duration = Duration::from_hours(1);
+
+    /// As of a program that knows more: of another feature, or a newer list of time zones.
+    fn define_unreadable(store: &Store, name: &str) {
+        let act = ScheduleAct::Define {
+            spec: Spec::Cron { expression: "at dawn".into(), zone: "Mars/Olympus".into() },
+            job: Box::new(JobRequest::new("task", &()).for_queue("q").unwrap()),
+            catch_up: CatchUp::One,
+            seen_last: None,
+            first: Some(store.inner.site.now().after(HOUR)),
+        };
+        store.inner.perform(intent(name, act)).unwrap();
+    }
+
+    #[test]
+    fn schedule_that_this_process_can_not_read_is_told_of_once_and_holds_up_no_other() {
+        let (store, clock) = testing::store().unwrap();
+        define_unreadable(&store, "a strange one");
+        store.schedule(Schedule::every("hourly", HOUR, JobRequest::new("task", &())).queue("q")).unwrap();
+        let mut slots = Slots::new();
+        for hour in 1..=3 {
+            clock.advance(HOUR);
+            slots.look(store.inner.rows().unwrap().as_ref()).unwrap();
+            slots.next_try = monotonic();
+            let fired = slots.fire(&store, &[]);
+            if hour == 1 {
+                let error = fired.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Invalid);
+                assert!(error.to_string().starts_with("schedule \"a strange one\": \"at dawn\""), "{error}");
+            } else {
+                fired.unwrap();
+            }
+            assert_eq!(store.queue("q").stats().unwrap().ready, hour);
+        }
+        let strange = store.schedule_named("a strange one").unwrap();
+        assert_eq!(strange.last, None, "it is left to a process that can");
+    }
+
+    #[test]
+    fn schedule_that_can_not_be_served_is_not_tried_at_every_look() {
+        let (store, clock) = testing::store().unwrap();
+        define_unreadable(&store, "a strange one");
+        clock.advance(HOUR);
+        let mut slots = Slots::new();
+        slots.look(store.inner.rows().unwrap().as_ref()).unwrap();
+        let begun = monotonic();
+        slots.fire(&store, &[]).unwrap_err();
+        assert!(slots.next_try >= begun + AGAIN);
+    }
+}
