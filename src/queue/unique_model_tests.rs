@@ -161,15 +161,12 @@ fn step(rig: &mut Rig, model: &mut Model, verb: Verb) {
             let other =
                 model.holder().filter(|holder| *holder != id && model.jobs[index].states.contains(State::Ready));
             let retried = rig.administer(Admin::Retry { job: id });
-            match other {
-                Some(other) => {
-                    let error = retried.unwrap_err();
-                    assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains(&other.to_string()));
-                }
-                None => {
-                    retried.unwrap();
-                    model.enter(index, State::Ready);
-                }
+            if let Some(other) = other {
+                let error = retried.unwrap_err();
+                assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains(&other.to_string()));
+            } else {
+                retried.unwrap();
+                model.enter(index, State::Ready);
             }
         }
         _ => {}
