@@ -1,7 +1,7 @@
 //! How large a store grows: while jobs pass with few alive, and after a backlog that was drained.
 //!
 //! ```text
-//! cargo bench --bench growth -- [--quick] [--full] [--only WORD] [--folder PATH] [--json FILE]
+//! cargo bench --bench growth -- [--quick] [--full] [--jobs N] [--only WORD] [--folder PATH] [--json FILE]
 //! ```
 //!
 //! A process of its own does the work, and this one is the stone. `--full` passes and piles up ten million jobs, else a
@@ -18,7 +18,7 @@ use std::{
 use casque::{JobRequest, Lease, Store};
 use serde_json::json;
 
-use crate::common::{Crew, Options, Report, answer, float, ready, role};
+use crate::common::{Crew, Options, Report, answer, file_bytes, float, mebibytes, ready, role};
 
 /// The bytes of a job's arguments.
 const PAYLOAD_BYTES: usize = 200;
@@ -36,11 +36,11 @@ fn main() {
         }
     }
     let options = Options::parse(0.0, 0.0);
-    let jobs = match (options.full, options.quick) {
+    let jobs = options.jobs.unwrap_or(match (options.full, options.quick) {
         (true, _) => 10_000_000,
         (_, true) => 100_000,
         _ => 1_000_000,
-    };
+    });
     let mut report = Report::new(&options);
     println!("{jobs} jobs of {PAYLOAD_BYTES} bytes through a stone, in batches of {BATCH}");
     if options.wants("passing") {
@@ -69,7 +69,7 @@ fn grow(options: &Options, report: &mut Report, jobs: u64, work: &str) {
     crew.go();
     crew.answers();
     let took = began.elapsed();
-    let bytes = size(&path);
+    let bytes = file_bytes(&path);
     drop(crew);
     let what = match work {
         "pass" => "after the jobs have passed",
@@ -151,7 +151,7 @@ fn complete(store: &Store) {
 fn tell(batch: u64, jobs: u64, path: &Path) {
     let tenth = (jobs / BATCH / 10).max(1);
     if (batch + 1).is_multiple_of(tenth) {
-        eprintln!("  {:>3} %  {:>8.1} MiB", 10 * (batch + 1) / tenth, mebibytes(size(path)));
+        eprintln!("  {:>3} %  {:>8.1} MiB", 10 * (batch + 1) / tenth, mebibytes(file_bytes(path)));
     }
 }
 
@@ -159,12 +159,4 @@ fn leave(store: Store) -> ! {
     let served = store.commits_by_path();
     store.close().expect("the store closes");
     answer(&json!({ "stone": served.stone, "direct": served.direct }))
-}
-
-fn size(path: &Path) -> u64 {
-    std::fs::metadata(path).expect("the file is there").len()
-}
-
-fn mebibytes(bytes: u64) -> f64 {
-    float(bytes) / f64::from(1 << 20)
 }

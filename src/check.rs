@@ -327,7 +327,7 @@ impl<'a> Check<'a> {
             for state in State::ALL {
                 let (told, found) = (*count_now.now_in(state), *rows.now_in(state));
                 if told != found {
-                    check.find(format!("queue \"{queue}\" counts {told} {state} jobs and has {found} (INV-9)"));
+                    check.find(format!("queue \"{queue}\" counts {told} as {state} and has {found} (INV-9)"));
                 }
             }
             if count.completed < count.kept {

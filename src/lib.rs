@@ -101,7 +101,7 @@ pub mod types {
             inner::Serving,
             settings::{SETTINGS, SettingInfo, Unit},
         },
-        task::Registered,
+        task::{Backoff, Registered},
     };
 }
 

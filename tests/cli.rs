@@ -94,6 +94,8 @@ fn delayed_job_is_scheduled_and_retry_makes_it_ready() {
     assert_eq!(cli.state(&id), "scheduled");
     assert_eq!(cli.one(&["retry", &id]), json!({ "id": id, "state": "ready" }));
     cli.run(&["enqueue", "a", "--delay", "1h", "--at", "2100-01-01T00:00:00Z"]).fails(2, &["--delay"]);
+    let ran = cli.run(&["enqueue", "a", "--delay", "-5m"]).fails(2, &["--delay", "\"-5m\" begins with a minus", "30s"]);
+    assert!(!ran.stderr.contains("tip:"), "no other way to write it is any better: {ran:?}");
 }
 
 #[test]
@@ -137,6 +139,19 @@ fn jobs_are_tended_each_in_turn_and_the_first_failure_gives_the_code() {
     assert!(ran.stderr.contains("99"));
     cli.run(&["requeue", "2"]).fails(4, &["job 2 is cancelled", "retry it"]);
     cli.run(&["release", "3"]).fails(4, &["job 3 is ready", "nobody holds it"]);
+    let ids = cli.id(&["enqueue", "a", "--count", "1200"]);
+    let version = || cli.figures().last().unwrap()["version"].as_u64().unwrap();
+    let before = version();
+    let mut args = vec!["cancel", "3", "98", "2", "97"];
+    args.extend(ids.lines());
+    let ran = cli.run(&args);
+    assert_eq!((ran.code, ran.stdout.lines().count()), (3, 1202), "the exit code is that of the first failure");
+    for id in ["98", "97"] {
+        assert!(ran.stderr.contains(&format!("there is no job {id}")), "every failure is told: {}", ran.stderr);
+    }
+    assert_eq!(version(), before + 2, "a thousand jobs are one change");
+    let ran = cli.run(&["retry", "98", "3"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (3, "3 ready\n"), "{ran:?}");
     cli.run(&["cancel"]).fails(2, &["<ID>"]);
     cli.run(&["cancel", "x"]).fails(2, &["\"x\" is not a job id"]);
 }

@@ -106,6 +106,16 @@ fn store_path_below_a_file_or_in_no_folder() {
 }
 
 #[test]
+fn store_path_with_a_name_that_is_too_long() {
+    // What is beside it has two letters more.
+    let cli = Cli::new().at(&"x".repeat(254));
+    cli.run(&["enqueue", "a"]).fails(UNAVAILABLE, &["shorter name"]);
+    let cli = cli.at(&"x".repeat(300));
+    let ran = cli.run(&["enqueue", "a"]).fails(UNAVAILABLE, &["shorter name"]);
+    assert!(!ran.stderr.contains("mount"), "{ran:?}");
+}
+
+#[test]
 fn file_that_is_no_store() {
     let cli = Cli::new();
     for text in ["hello\n".to_owned(), "x".repeat(1 << 20), String::new()] {
@@ -223,6 +233,13 @@ fn store_of_somebody_else() {
         assert!(contents(&cli.path("")) == before, "{args:?} changed something");
     }
     assert_eq!(cli.json(&["list"]).len(), 1);
+    // Doctor tells what can be seen all the same.
+    let ran = stranger.run(&cli, &["doctor"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    for part in ["file      ", "what is beside the store can't be looked at", "run this as the owner"] {
+        assert!(ran.stdout.contains(part), "no \"{part}\" in: {ran:?}");
+    }
+    assert!(contents(&cli.path("")) == before);
 }
 
 /// The user of that number, who owns nothing.

@@ -67,12 +67,12 @@ fn server_is_seen_at_work_stopped_and_dead() {
     assert!(about(&lines, "reader").iter().all(|reader| reader["pid"] == pid), "{lines:?}");
 
     server.signal("STOP");
-    let lines = until("it is seen to be stopped", || {
-        let ran = cli.run(&["doctor", "--json"]);
-        (ran.code == 1).then(|| ran.json())
+    // A look in the midst of which it stops sees one half of it.
+    let (lines, told) = until("it is seen to be stopped", || {
+        let lines = cli.run(&["doctor", "--json"]).json();
+        let told = findings(&lines);
+        told.contains(&format!("process {pid} is stopped; it holds the writer's lock")).then_some((lines, told))
     });
-    let told = findings(&lines);
-    assert!(told.contains(&format!("process {pid} is stopped; it holds the writer's lock")), "{told}");
     assert!(told.contains(&format!("kill -CONT {pid}")), "{told}");
     assert_eq!(about(&lines, "stone")[0]["answers"], false);
     server.signal("CONT");
@@ -131,7 +131,7 @@ fn worker_that_died_and_what_it_left_are_told() {
     let lines = complains(&cli);
     assert_eq!(about(&lines, "session")[0]["state"], "dead");
     let told = findings(&lines);
-    assert!(told.contains(&format!("process {pid} died and held 1 jobs")) && told.contains("run one"), "{told}");
+    assert!(told.contains(&format!("process {pid} died and held 1 job\"")) && told.contains("run one"), "{told}");
 
     fs::remove_file(flag).unwrap();
     cli.write("app.redb.d/sessions/half.new", "");
@@ -142,6 +142,52 @@ fn worker_that_died_and_what_it_left_are_told() {
     });
     assert!(left[0].contains("half.new") && left[1].contains("children"), "{left:?}");
     cli.run(&["work", "--allow-exec", "--drain"]).succeeds();
+}
+
+#[test]
+fn server_that_stands_by_is_seen_and_seen_to_be_stopped() {
+    let cli = Cli::new();
+    let first = cli.start(&["serve"]);
+    until("it serves", || cli.path("app.redb.d/sock").exists().then_some(()));
+    let second = cli.start(&["serve"]);
+    let pid = second.pid();
+    let process = |lines: &[Value]| about(lines, "process").into_iter().find(|line| line["pid"] == pid).cloned();
+    let seen = until("it is seen", || process(&cli.json(&["doctor"])));
+    assert!(seen["stopped"] == false && seen["name"] == "casque", "{seen}");
+    second.signal("STOP");
+    let lines = until("it is seen to be stopped", || {
+        let ran = cli.run(&["doctor", "--json"]);
+        (ran.code == 1).then(|| ran.json())
+    });
+    assert_eq!(process(&lines).unwrap()["stopped"], true);
+    let told = findings(&lines);
+    assert!(told.contains(&format!("process {pid} is stopped; it has the store open")), "{told}");
+    assert!(!told.contains(&first.pid().to_string()), "{told}");
+    second.signal("CONT");
+}
+
+#[test]
+fn file_that_is_no_store_gets_one_remedy() {
+    let cli = Cli::new();
+    let database = redb::Builder::new().create(cli.path("database.redb")).unwrap();
+    let write = database.begin_write().unwrap();
+    write.open_table(redb::TableDefinition::<&[u8], &[u8]>::new("rows")).unwrap();
+    write.commit().unwrap();
+    drop(database);
+    cli.write("text.redb", "hello");
+    cli.write("empty.redb", "");
+    let mut cli = cli;
+    for name in ["database.redb", "text.redb", "empty.redb"] {
+        cli = cli.at(name);
+        let lines = complains(&cli);
+        let found = about(&lines, "finding");
+        assert_eq!(found.len(), 1, "{lines:#?}");
+        let told = found[0].to_string();
+        assert!(told.contains("not a casque store") && told.contains("--store"), "{told}");
+        assert!(!told.contains("check") && !told.contains("stopped"), "{told}");
+        assert!(about(&lines, "file")[0].get("version").is_none(), "{lines:#?}");
+        assert!(!cli.path(&format!("{name}.d")).exists());
+    }
 }
 
 #[test]
@@ -198,4 +244,24 @@ fn bench_gives_its_figures_and_leaves_nothing() {
     }
     assert_eq!(fs::read_dir(cli.path("disk")).unwrap().count(), 0);
     assert!(!cli.store().exists());
+}
+
+#[test]
+fn bench_that_is_ended_by_a_signal_leaves_nothing() {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    for (signal, number) in [("INT", 2), ("TERM", 15)] {
+        let cli = Cli::new();
+        fs::create_dir(cli.path("disk")).unwrap();
+        let made = || fs::read_dir(cli.path("disk")).unwrap().next().map(|entry| entry.unwrap().path());
+        let mut bench = cli.start(&["bench", "--duration", "5s", "--workers", "2", "--folder", "disk"]);
+        let folder = until("its folder is there", made);
+        if signal == "TERM" {
+            until("its store is there", || folder.join("bench.redb").exists().then_some(()));
+        }
+        bench.signal(signal);
+        let status = bench.status();
+        assert_eq!(status.signal(), Some(number), "{status}");
+        assert_eq!(made(), None, "SIG{signal}");
+    }
 }

@@ -43,7 +43,7 @@ fn server_commits_for_others_and_leaves_in_order() {
 
 #[test]
 fn switch_says_how_changes_get_to_the_disk() {
-    for (how, committed) in [("logged", "committed 1 changes"), ("unlogged", "committed 1 changes")] {
+    for (how, committed) in [("logged", "committed 1 change"), ("unlogged", "committed 1 change")] {
         let cli = Cli::new();
         let mut command = cli.command(&["serve"]);
         command.env("CASQUE_COMMITS", how).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());

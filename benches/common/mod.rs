@@ -28,6 +28,8 @@ pub struct Options {
     pub full: bool,
     /// `--sweep`: all that one plot of the bench shows.
     pub sweep: bool,
+    /// `--jobs N`: of how many jobs it is, instead of what is usual.
+    pub jobs: Option<u64>,
     /// `--seconds N`: how long each measurement runs.
     pub seconds: f64,
     /// `--only WORD`: the lines whose section has the word in its name.
@@ -48,6 +50,7 @@ impl Options {
             quick: false,
             full: false,
             sweep: false,
+            jobs: None,
             seconds: 0.0,
             only: None,
             folder: env::temp_dir(),
@@ -62,6 +65,7 @@ impl Options {
                 "--quick" => options.quick = true,
                 "--full" => options.full = true,
                 "--sweep" => options.sweep = true,
+                "--jobs" => options.jobs = Some(value().parse().expect("--jobs is a number")),
                 "--seconds" => options.seconds = value().parse().expect("--seconds is a number"),
                 "--only" => options.only = Some(value()),
                 "--folder" => options.folder = value().into(),
@@ -129,7 +133,8 @@ impl Report {
     }
 }
 
-/// Processes of this same program: each says when it is ready, starts when it is told, and answers with one line.
+/// Processes of this same program: each says when it is ready, starts when it is told, and answers with one line, once
+/// or to each order.
 pub struct Crew {
     children: Vec<(Child, BufReader<ChildStdout>)>,
 }
@@ -151,9 +156,19 @@ impl Crew {
     }
 
     pub fn go(&mut self) {
+        self.order("go");
+    }
+
+    /// Tells all the same.
+    pub fn order(&mut self, order: &str) {
+        let line = format!("{order}\n");
         for (child, _) in &mut self.children {
-            child.stdin.as_mut().expect("its input is piped").write_all(b"go\n").expect("a child listens");
+            child.stdin.as_mut().expect("its input is piped").write_all(line.as_bytes()).expect("a child listens");
         }
+    }
+
+    pub fn pids(&self) -> impl Iterator<Item = u32> {
+        self.children.iter().map(|(child, _)| child.id())
     }
 
     /// The answers of all. They stay, with all that they hold, until this is dropped.
@@ -200,6 +215,15 @@ pub fn ready() {
     io::stdin().read_line(&mut String::new()).expect("the parent says when");
 }
 
+/// For one of a crew: says that it is ready, and answers each order until the parent has no more; then it leaves.
+pub fn obey(mut answer: impl FnMut(&str) -> Value) -> ! {
+    println!("ready");
+    for order in io::stdin().lines() {
+        println!("{}", answer(&order.expect("the parent writes text")));
+    }
+    std::process::exit(0);
+}
+
 /// For one of a crew: answers, and leaves when the parent has seen enough, with all its leases still held.
 pub fn answer(answer: &Value) -> ! {
     println!("{answer}");
@@ -230,6 +254,31 @@ pub fn open_counted(path: &Path) -> (Store, Arc<Syncs>) {
     let syncs = Arc::new(Syncs::default());
     let store = StoreOptions::new().storage_hook(syncs.clone()).open(path).expect("the store opens");
     (store, syncs)
+}
+
+/// What a process takes of the machine's memory, of all kinds, in bytes.
+#[derive(Clone, Copy)]
+pub struct Memory {
+    pub now: u64,
+    /// The most it ever was.
+    pub peak: u64,
+}
+
+impl Memory {
+    /// None where the system does not tell in Linux's way.
+    pub fn of(pid: u32) -> Option<Self> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let of = |field: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+            let kibibytes: u64 = line.trim_start_matches(':').trim().strip_suffix(" kB")?.parse().ok()?;
+            Some(kibibytes << 10)
+        };
+        Some(Self { now: of("VmRSS")?, peak: of("VmHWM")? })
+    }
+}
+
+pub fn file_bytes(path: &Path) -> u64 {
+    fs::metadata(path).expect("the file is there").len()
 }
 
 /// Sums a number of all answers.
@@ -271,4 +320,8 @@ pub fn quantile(values: &[f64], part: f64) -> f64 {
 #[allow(clippy::cast_precision_loss)]
 pub fn float(count: u64) -> f64 {
     count as f64
+}
+
+pub fn mebibytes(bytes: u64) -> f64 {
+    float(bytes) / f64::from(1 << 20)
 }

@@ -72,7 +72,7 @@ struct BareRow {
 impl BareRow {
     fn new(path: &Path) -> Self {
         let mut builder = Builder::new();
-        builder.set_cache_size(64 << 20).set_concurrency_mode(ConcurrencyMode::MultiWriter);
+        builder.set_cache_size(16 << 20).set_concurrency_mode(ConcurrencyMode::MultiWriter);
         let mut row = Self { database: builder.create(path).expect("redb makes a file"), next: 0 };
         row.insert();
         row

@@ -2,13 +2,8 @@
 
 use clap::Args;
 
-use super::{
-    context::Context,
-    exit::Failure,
-    output::Output,
-    tend::{self, Tended},
-};
-use crate::queue::{id::JobId, state::State};
+use super::{context::Context, exit::Failure, output::Output, tend};
+use crate::queue::{admin::Tend, id::JobId};
 
 /// Call jobs off
 #[derive(Debug, Args)]
@@ -26,8 +21,6 @@ pub(super) struct Cancel {
 
 impl Cancel {
     pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
-        tend::each(context, out, &self.ids, |store, id| {
-            store.cancel(id).map(|state| if state == State::Running { Tended::Cancelling } else { Tended::Now(state) })
-        })
+        tend::together(context, out, &self.ids, Tend::Cancel)
     }
 }

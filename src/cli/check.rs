@@ -6,6 +6,7 @@ use super::{
     context::Context,
     exit::{Exit, Failure},
     output::Output,
+    units::counted,
 };
 
 /// Check that the store is sound
@@ -33,12 +34,10 @@ impl Check {
             );
         }
         let path = context.path().display();
-        let count = findings.len();
+        let count = counted(findings.len() as u64, "finding");
         Err(Failure::new(
             Exit::Damaged,
-            format!(
-                "{path} is damaged ({count} findings); stop all processes, keep the file, and restore from a backup"
-            ),
+            format!("{path} is damaged ({count}); stop all processes, keep the file, and restore from a backup"),
         ))
     }
 }

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     codec::Payload,
     error::Error,
+    local::{self, Folder, Holder},
     queue::{JobInfo, JobRequest},
     store::{Store, open::StoreOptions},
     task::{Registry, exec::Exec},
@@ -118,8 +119,25 @@ impl Context {
             Err(error) => Err(Failure::of_opening(&error)),
         };
         match read {
-            Err(failure) if failure.exit == Exit::Unavailable && self.path().is_file() => body(&self.write()?),
+            Err(failure) if failure.exit == Exit::Unavailable && self.path().is_file() => {
+                self.say_who_is_waited_for();
+                body(&self.write()?)
+            }
             read => read,
+        }
+    }
+
+    /// Who waits for a process that is stopped can see to it at once.
+    fn say_who_is_waited_for(&self) {
+        let folder = std::fs::canonicalize(self.path()).ok().and_then(|path| Folder::existing(&path).ok().flatten());
+        let Some(folder) = folder.filter(local::is_lock_held) else { return };
+        if let Some(Holder { pid, label, purpose, .. }) =
+            local::holder(&folder).filter(|holder| local::is_stopped(holder.pid))
+        {
+            self.say(format!(
+                "process {pid} ({label}) holds the writer's lock to {purpose}, and is stopped; waits for it: continue \
+                 it with `kill -CONT {pid}`, or kill it"
+            ));
         }
     }
 

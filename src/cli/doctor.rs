@@ -3,7 +3,12 @@
 //! It looks at locks and sessions before it opens anything (W8), so that it answers also where nobody else gets an
 //! answer.
 
-use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    time::Duration,
+};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -13,11 +18,12 @@ use super::{
     exit::{Exit, Failure},
     output::Output,
     table::one_line,
-    units::about_size,
+    units::{about_size, counted},
 };
 use crate::{
     codec::hex,
     engine::redb::pinned_by,
+    error::ErrorKind,
     local::{self, leftovers},
     stone::probe::{Answer, knock},
     store::{
@@ -52,6 +58,8 @@ struct Report {
     findings: Vec<(String, String)>,
     /// Processes that are stopped, and what each has of the store.
     stopped: BTreeMap<u32, Vec<String>>,
+    /// The processes that were told of.
+    told: BTreeSet<u32>,
 }
 
 impl Doctor {
@@ -59,7 +67,13 @@ impl Doctor {
         context.check_there()?;
         let path = fs::canonicalize(context.path()).unwrap_or_else(|_| context.path().to_owned());
         let mut report = Report::default();
-        let files = Files::to_read(&path).map_err(|error| Failure::of_opening(&error))?;
+        let files = Files::to_read(&path).unwrap_or_else(|error| {
+            report.find(
+                format!("what is beside the store can't be looked at: {}", error.full_message()),
+                "run this as the owner of the store, who sees all of it",
+            );
+            None
+        });
         let mut answer = Answer::NoSocket;
         if let Some(files) = &files {
             let holder = report.lock(files);
@@ -73,6 +87,7 @@ impl Doctor {
             report.leftovers(files);
         }
         report.schedules(context, glance.as_ref());
+        report.processes(&path);
         report.stopped();
         report.print(out)
     }
@@ -88,6 +103,7 @@ impl Report {
     }
 
     fn note_if_stopped(&mut self, pid: u32, has: String) -> bool {
+        self.told.insert(pid);
         let is_stopped = local::is_stopped(pid);
         if is_stopped {
             self.stopped.entry(pid).or_default().push(has);
@@ -155,6 +171,22 @@ impl Report {
         }
     }
 
+    /// Those that only have the file open: one that waits to commit for all leaves no other trace.
+    fn processes(&mut self, path: &Path) {
+        for opener in local::openers(path) {
+            if self.told.contains(&opener.pid) {
+                continue;
+            }
+            let is_stopped = self.note_if_stopped(opener.pid, "has the store open".to_owned());
+            let state = if is_stopped { ", and is stopped" } else { "" };
+            self.fact(
+                "process",
+                format!("process {} ({}) has the store open{state}", opener.pid, opener.name),
+                json!({ "pid": opener.pid, "name": opener.name, "stopped": is_stopped }),
+            );
+        }
+    }
+
     fn file(&mut self, context: &Context, path: &Path) -> Option<Glance> {
         let bytes = fs::metadata(path).map(|found| found.len()).unwrap_or_default();
         let size = about_size(bytes);
@@ -170,11 +202,15 @@ impl Report {
                 return None;
             }
             Err(error) => {
+                let program = &context.program;
+                let remedy = match error.kind() {
+                    ErrorKind::Invalid => "name the store with --store or CASQUE_STORE".to_owned(),
+                    ErrorKind::Corrupt => format!("keep the file as it is, and see what `{program} check` says"),
+                    ErrorKind::TimedOut => "see to the processes that are stopped".to_owned(),
+                    _ => format!("then look again, or see what `{program} check` says"),
+                };
                 self.fact("file", format!("{name}: {size}"), json!({ "bytes": bytes }));
-                self.find(
-                    format!("it can't be read: {}", error.full_message()),
-                    format!("see to the processes that are stopped; else run `{} check`", context.program),
-                );
+                self.find(format!("it can't be read: {}", error.full_message()), remedy);
                 return None;
             }
         };
@@ -218,7 +254,7 @@ impl Report {
                 (true, true) => "stopped",
                 (true, false) => "alive",
             };
-            let jobs = held.map_or(String::new(), |held| format!(", holds {held} jobs"));
+            let jobs = held.map_or(String::new(), |held| format!(", holds {}", counted(held, "job")));
             self.fact(
                 "session",
                 format!("{}: process {} ({}), {state}{jobs}", seen.id, seen.pid, seen.label),
@@ -232,7 +268,7 @@ impl Report {
             );
             if let Some(jobs) = held.filter(|held| *held > 0 && !seen.alive) {
                 self.find(
-                    format!("process {} died and held {jobs} jobs", seen.pid),
+                    format!("process {} died and held {}", seen.pid, counted(jobs, "job")),
                     "any worker on the store takes them back at once; run one",
                 );
             }

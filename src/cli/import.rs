@@ -17,7 +17,7 @@ use super::{
     options::JobOptions,
     output::Output,
     submit::{self, BATCH_BYTES, BATCH_JOBS, Ids, payload_max_of_new_stores},
-    units::{parse_duration, parse_time},
+    units::{counted, parse_duration, parse_time},
 };
 use crate::{
     codec::Payload,
@@ -75,7 +75,7 @@ impl Import<'_> {
         let imported = self.import(&mut done, &bar, &mut Ids::new(out));
         bar.finish_and_clear();
         imported.map_err(|failure| self.say_how_to_go_on(failure, &done))?;
-        self.context.say(format!("{} jobs enqueued from {}", done.jobs, self.name()));
+        self.context.say(format!("{} enqueued from {}", counted(done.jobs, "job"), self.name()));
         Ok(())
     }
 
@@ -171,14 +171,16 @@ impl Import<'_> {
 
     fn say_how_to_go_on(&self, failure: Failure, done: &Done) -> Failure {
         if done.is_unknown {
-            return failure.and(&format!("; {} jobs before them are enqueued", done.jobs));
+            return failure.and(&format!("; {} before them enqueued", counted(done.jobs, "job")));
         }
         if done.jobs == 0 && self.skip == 0 {
             return failure.and("; nothing was enqueued");
         }
         failure.and(&format!(
-            "; {} jobs, of the lines up to {}, are enqueued: mend it and go on with --skip {}",
-            done.jobs, done.committed, done.committed
+            "; {}, of the lines up to {}, enqueued: mend it and go on with --skip {}",
+            counted(done.jobs, "job"),
+            done.committed,
+            done.committed
         ))
     }
 

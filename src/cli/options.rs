@@ -32,7 +32,7 @@ pub(super) struct JobOptions {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(super) priority: Option<i64>,
     /// Run it no sooner than so long from now, as 30s or 1h30m
-    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
+    #[arg(long, value_name = "DUR", value_parser = parse_duration, allow_hyphen_values = true)]
     pub(super) delay: Option<Duration>,
     /// Run it no sooner than then, in RFC 3339, as 2030-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "delay")]

@@ -2,12 +2,7 @@
 
 use clap::Args;
 
-use super::{
-    context::Context,
-    exit::Failure,
-    output::Output,
-    tend::{self, Tended},
-};
+use super::{context::Context, exit::Failure, output::Output, tend};
 use crate::queue::id::JobId;
 
 /// Take jobs from whoever holds them, and put them back
@@ -29,6 +24,6 @@ pub(super) struct Release {
 
 impl Release {
     pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
-        tend::each(context, out, &self.ids, |store, id| store.release(id, self.force).map(|()| Tended::Look))
+        tend::one_by_one(context, out, &self.ids, |store, id| store.release(id, self.force))
     }
 }

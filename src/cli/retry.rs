@@ -2,13 +2,8 @@
 
 use clap::Args;
 
-use super::{
-    context::Context,
-    exit::Failure,
-    output::Output,
-    tend::{self, Tended},
-};
-use crate::queue::id::JobId;
+use super::{context::Context, exit::Failure, output::Output, tend};
+use crate::queue::{admin::Tend, id::JobId};
 
 /// Put dead or cancelled jobs back, or let scheduled ones run now
 #[derive(Debug, Args)]
@@ -25,6 +20,6 @@ pub(super) struct Retry {
 
 impl Retry {
     pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
-        tend::each(context, out, &self.ids, |store, id| store.retry(id).map(|()| Tended::Look))
+        tend::together(context, out, &self.ids, Tend::Retry)
     }
 }

@@ -81,7 +81,7 @@ struct WatchArgs {
     #[arg(long, value_name = "N", value_parser = number_from::<u64>(1))]
     count: Option<u64>,
     /// Wait no longer than this for each change, as 30s; exit code 7
-    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
+    #[arg(long, value_name = "DUR", value_parser = parse_duration, allow_hyphen_values = true)]
     timeout: Option<Duration>,
 }
 

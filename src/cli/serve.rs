@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use crossbeam_channel::{RecvTimeoutError, bounded};
 
-use super::{context::Context, exit::Failure, output::Output, signals::on_stop_signals};
+use super::{context::Context, exit::Failure, output::Output, signals::on_stop_signals, units::counted};
 use crate::{
     error::Error,
     stone::Commits,
@@ -83,7 +83,10 @@ impl Serve {
         drop(serving);
         let committed = store.commits_by_path().own_stone;
         store.close()?;
-        out.either(&serde_json::json!({ "committed": committed }), format!("committed {committed} changes"))
+        out.either(
+            &serde_json::json!({ "committed": committed }),
+            format!("committed {}", counted(committed, "change")),
+        )
     }
 }
 

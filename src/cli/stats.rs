@@ -8,7 +8,7 @@ use super::{
     exit::Failure,
     output::Output,
     table::Table,
-    units::format_size,
+    units::{counted, format_size},
 };
 use crate::queue::QueueStats;
 
@@ -88,7 +88,11 @@ impl Stats {
         }
         print_queues(out, &queues)?;
         let StoreLine { version, path, file_bytes, sessions } = store;
-        out.line(format!("{path}: version {version}, {}, {sessions} sessions", format_size(file_bytes)))
+        out.line(format!(
+            "{path}: version {version}, {}, {}",
+            format_size(file_bytes),
+            counted(sessions as u64, "session")
+        ))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the commands that tend jobs share: each of the jobs in turn, the next one also where one failed.
+//! What the commands that tend jobs share: each of the jobs is judged by itself, whatever became of the others.
 
 use serde_json::json;
 
@@ -6,55 +6,101 @@ use super::{
     context::Context,
     exit::{Exit, Failure},
     output::Output,
+    units::counted,
 };
 use crate::{
-    error::Result,
-    queue::{id::JobId, state::State},
+    error::{Error, Result},
+    queue::{admin::Tend, id::JobId, jobs::TEND_JOBS_MAX, state::State},
     store::Store,
 };
 
-/// What was done to a job.
-pub(super) enum Tended {
-    /// It is in this state now.
-    Now(State),
-    /// It runs, and is cancelled when its handler has ended.
-    Cancelling,
-    /// Its state is to be looked up.
-    Look,
+/// Tends the jobs, many in one change, and prints the state that each is in then. The exit code is that of the first
+/// failure.
+pub(super) fn together(context: &Context, out: &mut Output, ids: &[JobId], verb: Tend) -> Result<(), Failure> {
+    let store = context.write()?;
+    let mut ended = Ended::new(context);
+    for some in ids.chunks(TEND_JOBS_MAX) {
+        match store.tend_each(verb, some) {
+            Ok(each) => {
+                for (id, tended) in some.iter().zip(each) {
+                    ended.note(out, *id, tended, verb == Tend::Cancel)?;
+                }
+            }
+            Err(error) => ended.note_all(some, &error),
+        }
+    }
+    ended.result()
 }
 
-/// Does something to each job and prints the state that it is in then. The exit code is that of the first failure.
-pub(super) fn each(
+/// Does something to one job after the other and prints the state that each is in then. The exit code is that of the
+/// first failure.
+pub(super) fn one_by_one(
     context: &Context,
     out: &mut Output,
     ids: &[JobId],
-    tend: impl Fn(&Store, JobId) -> Result<Tended>,
+    tend: impl Fn(&Store, JobId) -> Result<()>,
 ) -> Result<(), Failure> {
     let store = context.write()?;
-    let mut first: Option<Exit> = None;
+    let mut ended = Ended::new(context);
     for id in ids {
-        match tend(&store, *id) {
-            Ok(tended) => {
-                let is_cancelling = matches!(tended, Tended::Cancelling);
-                let state = match tended {
-                    Tended::Now(state) => state.to_string(),
-                    Tended::Cancelling => State::Running.to_string(),
-                    // A worker may have taken it already, and be done with it.
-                    Tended::Look => store.job(*id).map_or("gone".to_owned(), |job| job.state.to_string()),
-                };
-                let (mut object, mut text) = (json!({ "id": id.to_string(), "state": state }), format!("{id} {state}"));
-                if is_cancelling {
-                    object["cancelling"] = true.into();
-                    text.push_str(", to be cancelled when its handler ends");
-                }
-                out.either(&object, text)?;
-            }
+        // A worker may have taken it already, and be done with it.
+        let state = tend(&store, *id).map(|()| store.job(*id).map_or("gone".to_owned(), |job| job.state.to_string()));
+        ended.note(out, *id, state, false)?;
+    }
+    ended.result()
+}
+
+/// What became of the jobs so far.
+struct Ended<'a> {
+    context: &'a Context,
+    first: Option<Exit>,
+}
+
+impl<'a> Ended<'a> {
+    fn new(context: &'a Context) -> Self {
+        Self { context, first: None }
+    }
+
+    fn note(
+        &mut self,
+        out: &mut Output,
+        id: JobId,
+        state: Result<impl ToString>,
+        is_cancelled: bool,
+    ) -> Result<(), Failure> {
+        let state = match state {
+            Ok(state) => state.to_string(),
             Err(error) => {
-                let failure = Failure::of_job(&error);
-                failure.tell(&context.program);
-                first.get_or_insert(failure.exit);
+                self.fail(&Failure::of_job(&error));
+                return Ok(());
             }
+        };
+        let (mut object, mut text) = (json!({ "id": id.to_string(), "state": state }), format!("{id} {state}"));
+        if is_cancelled && state == State::Running.to_string() {
+            object["cancelling"] = true.into();
+            text.push_str(", to be cancelled when its handler ends");
+        }
+        out.either(&object, text)
+    }
+
+    /// The change that they were to be tended in failed.
+    fn note_all(&mut self, jobs: &[JobId], error: &Error) {
+        let failure = Failure::of_job(error);
+        match jobs {
+            [first, .., last] => {
+                let which = format!("{}, {first} to {last}", counted(jobs.len() as u64, "job"));
+                self.fail(&failure.about(&which));
+            }
+            _ => self.fail(&failure),
         }
     }
-    first.map_or(Ok(()), |exit| Err(Failure::told(exit)))
+
+    fn fail(&mut self, failure: &Failure) {
+        failure.tell(&self.context.program);
+        self.first.get_or_insert(failure.exit);
+    }
+
+    fn result(self) -> Result<(), Failure> {
+        self.first.map_or(Ok(()), |exit| Err(Failure::told(exit)))
+    }
 }

@@ -31,7 +31,9 @@ const SIZES: [(&str, u64); 7] = [
 /// `Invalid`, showing how one is written.
 pub(super) fn parse_duration(text: &str) -> Result<Duration> {
     let wrong = || {
-        Error::invalid(format!("\"{text}\" is not a duration; one looks like 500ms, 30s, 1h30m or 7d, up to 100 years"))
+        let what =
+            if text.starts_with('-') { "begins with a minus, and no duration does" } else { "is not a duration" };
+        Error::invalid(format!("\"{text}\" {what}; one looks like 500ms, 30s, 1h30m or 7d, up to 100 years"))
     };
     if text == "0" {
         return Ok(Duration::ZERO);
@@ -51,6 +53,12 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration> {
     }
     let duration = Duration::from_millis(millis);
     if duration <= DURATION_MAX { Ok(duration) } else { Err(wrong()) }
+}
+
+/// So many of something, in words that fit the number.
+pub(super) fn counted(number: u64, thing: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{s}")
 }
 
 /// A size in bytes: a whole number, with a unit if it is not bytes.
@@ -143,6 +151,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn one_thing_is_counted_without_an_s() {
+        assert_eq!([0, 1, 2].map(|number| counted(number, "job")), ["0 jobs", "1 job", "2 jobs"]);
+    }
 
     #[test]
     fn durations_are_read() {

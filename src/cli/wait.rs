@@ -35,7 +35,7 @@ pub(super) struct Wait {
     /// The job's id
     id: JobId,
     /// Wait no longer than this, as 30s [default: without end]
-    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
+    #[arg(long, value_name = "DUR", value_parser = parse_duration, allow_hyphen_values = true)]
     timeout: Option<Duration>,
 }
 

@@ -18,7 +18,7 @@ use super::{
     output::Output,
     signals::on_stop_signals,
     stats::{QueueLine, print_queues},
-    units::{number_from, relative},
+    units::{counted, number_from, relative},
 };
 use crate::{
     clock::Timestamp,
@@ -166,12 +166,12 @@ fn told(store: &Store, event: &Event, verbose: bool) -> Option<String> {
             let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
             format!("recovered {} from session {session}", jobs.join(" "))
         }
-        Event::Promoted { jobs } => format!("{jobs} scheduled jobs are ready"),
+        Event::Promoted { jobs } => format!("{} ready", counted(*jobs as u64, "scheduled job")),
         Event::Scheduled { schedule, jobs } => {
             let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
             format!("schedule {schedule}: enqueued {}", jobs.join(" "))
         }
-        Event::Pruned { jobs } => format!("{jobs} ended jobs pruned"),
+        Event::Pruned { jobs } => format!("{} pruned", counted(*jobs as u64, "ended job")),
     })
 }
 

@@ -20,6 +20,7 @@ pub(crate) fn refused(action: &str, path: &Path, cause: io::Error) -> Error {
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some disk space",
         io::ErrorKind::NotFound => "check that its folder exists, and reopen the store",
+        io::ErrorKind::InvalidFilename => "give the store a shorter name: what is beside it has a longer one",
         _ => "check the disk and its mount, then try again",
     };
     Error::unavailable(format!("{action} \"{}\": {cause}; {remedy}", path.display())).because(cause)

@@ -20,10 +20,7 @@ impl Folder {
     pub(crate) fn create(store: &Path) -> Result<Self> {
         let folder = Self { path: beside(store)? };
         for path in [folder.path.clone(), folder.sessions(), folder.children()] {
-            let mut builder = DirBuilder::new();
-            #[cfg(unix)]
-            std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-            match builder.create(&path) {
+            match of_owner_alone().create(&path) {
                 Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => check(&path)?,
                 made => made.map_err(|cause| refused("create", &path, cause))?,
             }
@@ -55,6 +52,7 @@ impl Folder {
     }
 
     /// The stone's socket, where its path is short enough for one.
+    #[cfg(unix)]
     pub(crate) fn socket(&self) -> PathBuf {
         self.path.join("sock")
     }
@@ -99,4 +97,18 @@ fn check(path: &Path) -> Result<()> {
         "use \"{}\" for the store's locks: it is {what}; move it away while no process uses the store",
         path.display()
     )))
+}
+
+/// Makes folders that are the owner's alone.
+#[cfg(unix)]
+fn of_owner_alone() -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder
+}
+
+/// What a new folder inherits says who may enter it.
+#[cfg(not(unix))]
+fn of_owner_alone() -> DirBuilder {
+    DirBuilder::new()
 }

@@ -27,7 +27,6 @@ pub(crate) fn holder(folder: &Folder) -> Option<Holder> {
 }
 
 /// Whether somebody holds the lock; also where its note says nothing.
-#[cfg(feature = "cli")]
 pub(crate) fn is_lock_held(folder: &Folder) -> bool {
     let file = files::open_existing(&folder.lock()).ok().flatten();
     file.is_some_and(|file| files::is_locked(&file).unwrap_or(false))

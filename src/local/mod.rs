@@ -15,6 +15,8 @@ mod holder;
 mod lock;
 mod network;
 mod observe;
+#[cfg(feature = "cli")]
+mod openers;
 mod record;
 mod session;
 mod turn;
@@ -26,7 +28,7 @@ mod tests;
 pub(crate) use self::{
     boot::boot_id,
     folder::Folder,
-    holder::{holder, is_stopped},
+    holder::{Holder, holder, is_lock_held, is_stopped},
     lock::{WriterGuard, WriterLock},
     network::{is_mount_point, network_file_system},
     observe::{Seen, look, remove, remove_leftovers, session_ids, sessions},
@@ -36,4 +38,4 @@ pub(crate) use self::{
     wakes::Wakes,
 };
 #[cfg(feature = "cli")]
-pub(crate) use self::{holder::is_lock_held, observe::leftovers, record::Note};
+pub(crate) use self::{observe::leftovers, openers::openers, record::Note};

@@ -11,7 +11,7 @@ use crate::{
         enqueue::check_name,
         id::{JobId, Token},
         record::{Finish, HeadRecord, Home, JobRecord},
-        settle::Settled,
+        settle::{Each, Settled, refusal},
         state::State,
     },
     store::{
@@ -64,6 +64,19 @@ pub(crate) enum Admin {
         queue: String,
         settings: Vec<QueueSetting>,
     },
+    /// Tends jobs that have nothing to do with each other: one that is refused leaves no trace, and the others stand.
+    Each {
+        verb: Tend,
+        jobs: Vec<JobId>,
+    },
+}
+
+/// What may be done to several jobs in one change, each judged by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Tend {
+    Cancel,
+    Retry,
+    Requeue,
 }
 
 pub(crate) fn administer(context: &mut Context<'_>, admin: &Admin) -> Result<Outcome> {
@@ -78,6 +91,28 @@ pub(crate) fn administer(context: &mut Context<'_>, admin: &Admin) -> Result<Out
         Admin::SweepLanes => sweep_lanes(context),
         Admin::Configure { setting, value } => configure(context, setting, *value),
         Admin::ConfigureQueue { queue, settings } => config::configure(context, queue, settings),
+        Admin::Each { verb, jobs } => {
+            jobs.iter().map(|job| each(context, *verb, *job)).collect::<Result<_>>().map(Outcome::SettledEach)
+        }
+    }
+}
+
+/// One job of several. What its verb says of its state is said before anything is written; a row that can't be read is
+/// found out here, so that what fails later fails the whole change.
+fn each(context: &mut Context<'_>, verb: Tend, job: JobId) -> Result<Each> {
+    if let Err(error) = context.find(job) {
+        return refusal(error);
+    }
+    let tended = match verb {
+        Tend::Cancel => cancel(context, job),
+        Tend::Retry => retry(context, job),
+        Tend::Requeue => requeue(context, job),
+    };
+    match tended {
+        Ok(Outcome::Settled(settled)) => Ok(Each::Settled(settled)),
+        Ok(_) => Err(inconsistent(format!("tending job {job} did something else"))),
+        Err(error) if error.kind() == ErrorKind::Corrupt => Err(error),
+        Err(error) => refusal(error),
     }
 }
 

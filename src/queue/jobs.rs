@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "cli")]
+use crate::queue::{admin::Tend, settle::Each};
 use crate::{
     clock::{deadline_after, monotonic},
     error::{Error, Result},
@@ -19,6 +21,10 @@ use crate::{
         change::{Intent, Outcome},
     },
 };
+
+/// How many jobs are tended in one change.
+#[cfg(feature = "cli")]
+pub(crate) const TEND_JOBS_MAX: usize = 1_000;
 
 impl Store {
     /// A job as it is now.
@@ -136,6 +142,26 @@ impl Store {
     /// `NotFound`; `Invalid` for a job that runs or has ended.
     pub fn requeue(&self, id: JobId) -> Result<()> {
         self.administer(Admin::Requeue { job: id }).map(|_| ())
+    }
+
+    /// Tends jobs in one change, at most [`TEND_JOBS_MAX`] of them: for each the state that it is in then, or why its
+    /// own verb refused it.
+    ///
+    /// # Errors
+    /// What keeps the change from being made at all; then nothing is known to be done to any of them.
+    #[cfg(feature = "cli")]
+    pub(crate) fn tend_each(&self, verb: Tend, jobs: &[JobId]) -> Result<Vec<Result<State>>> {
+        let admin = Admin::Each { verb, jobs: jobs.to_vec() };
+        let Outcome::SettledEach(each) = self.inner.perform(Intent::Administer(admin))? else {
+            return Err(Error::corrupt("an administration was answered without its outcome"));
+        };
+        let outcome = |each| match each {
+            Each::Settled(settled) => Ok(settled.state),
+            Each::NotFound(message) => Err(Error::not_found(message)),
+            Each::Damaged(message) => Err(Error::corrupt(message)),
+            Each::Refused(message) | Each::Lost(message) => Err(Error::invalid(message)),
+        };
+        Ok(each.into_iter().map(outcome).collect())
     }
 
     fn administer(&self, admin: Admin) -> Result<Settled> {

@@ -15,7 +15,7 @@ mod handle;
 mod held;
 pub(crate) mod id;
 pub(crate) mod info;
-mod jobs;
+pub(crate) mod jobs;
 pub(crate) mod lane;
 pub(crate) mod lease;
 pub(crate) mod list;
@@ -48,6 +48,8 @@ mod select_tests;
 mod settle_tests;
 #[cfg(test)]
 mod table_tests;
+#[cfg(test)]
+mod tend_tests;
 #[cfg(test)]
 mod unique_model_tests;
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub(crate) struct Settled {
     pub(crate) run_at: Option<Timestamp>,
 }
 
-/// What became of one settlement of several that may fail each by itself.
+/// What became of one settlement, or one act on a job, of several that may fail each by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Each {
     Settled(Settled),
@@ -70,6 +70,8 @@ pub(crate) enum Each {
     Refused(String),
     /// The job's row can't be read.
     Damaged(String),
+    /// There is no such job.
+    NotFound(String),
 }
 
 impl Settle {
@@ -99,11 +101,13 @@ pub(crate) fn settle_each(context: &mut Context<'_>, settlements: &[Settle]) -> 
     settlements.iter().map(each).collect::<Result<_>>().map(Outcome::SettledEach)
 }
 
-fn refusal(error: Error) -> Result<Each> {
+/// What of one of several the others do not suffer from.
+pub(crate) fn refusal(error: Error) -> Result<Each> {
     match error.kind() {
         ErrorKind::LeaseLost => Ok(Each::Lost(error.full_message())),
         ErrorKind::Invalid => Ok(Each::Refused(error.full_message())),
         ErrorKind::Corrupt => Ok(Each::Damaged(error.full_message())),
+        ErrorKind::NotFound => Ok(Each::NotFound(error.full_message())),
         _ => Err(error),
     }
 }

@@ -4,7 +4,6 @@
 use std::{
     io::Read as _,
     net::Shutdown,
-    os::unix::net::UnixStream,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
@@ -16,6 +15,7 @@ use crate::{
     engine::StorageHook,
     error::{Error, Result},
     stone::{
+        Stream,
         seat::Errand,
         server::{Ground, serve},
     },
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// W1: what the holder's note says that a stone does with the lock.
-const PURPOSE: &str = "commit for all";
+pub(crate) const PURPOSE: &str = "commit for all";
 /// How long who could not be the stone waits until it tries again.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often who sees neither a stone nor a free lock looks again.
@@ -100,12 +100,12 @@ impl Drop for Candidate {
 /// The connection by which a candidate sees that the stone is gone.
 #[derive(Default)]
 struct Lifeline {
-    stream: Mutex<Option<UnixStream>>,
+    stream: Mutex<Option<Stream>>,
 }
 
 impl Lifeline {
     /// Returns when the other end is gone, or this is cut.
-    fn hold(&self, stream: UnixStream, has_stopped: &dyn Fn() -> bool) {
+    fn hold(&self, stream: Stream, has_stopped: &dyn Fn() -> bool) {
         let Ok(mut held) = stream.try_clone() else { return };
         *self.lock() = Some(stream);
         // Whoever cuts it has said to stop before, so that one of the two sees the other.
@@ -122,13 +122,14 @@ impl Lifeline {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<UnixStream>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Stream>> {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn stand(means: &Means, lifeline: &Lifeline, stopped: &Receiver<()>) {
     let has_stopped = || !matches!(stopped.try_recv(), Err(TryRecvError::Empty));
+    let mut told = None;
     while !has_stopped() {
         if let Some(stream) = means.router.lifeline() {
             (means.on_news)(News::StoneElsewhere);
@@ -138,9 +139,14 @@ fn stand(means: &Means, lifeline: &Lifeline, stopped: &Receiver<()>) {
             continue;
         }
         let served = take_the_seat(means, &has_stopped);
-        if let Err(error) = &served {
+        // What stays wrong is told once, however often it is tried again.
+        let trouble = served.as_ref().err().map(Error::full_message);
+        if let Err(error) = &served
+            && trouble != told
+        {
             means.site.note_trouble(error);
         }
+        told = trouble;
         let pause = if served.is_err() { PAUSE } else { LOOK };
         if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
             return;

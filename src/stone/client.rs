@@ -6,7 +6,6 @@ use std::{
     collections::BTreeMap,
     io::{self, Read as _, Write as _},
     net::Shutdown,
-    os::unix::net::UnixStream,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -17,9 +16,10 @@ use std::{
 use crate::{
     clock::{deadline_after, monotonic},
     error::{Error, Result},
+    local,
     queue::id::SessionId,
     stone::{
-        socket,
+        Stream, socket,
         wire::{
             FRAME_BYTES_MAX, Hello, LENGTH_BYTES, PROTOCOL, Purpose, Reply, Request, Welcome, frame_length, put_frame,
             refuse_protocol, take_frame,
@@ -94,12 +94,12 @@ pub(crate) struct Connection {
 }
 
 struct Out {
-    stream: UnixStream,
+    stream: Stream,
     buffer: Vec<u8>,
 }
 
 struct Input {
-    stream: UnixStream,
+    stream: Stream,
     bytes: Vec<u8>,
     chunk: Vec<u8>,
     /// How long a read waits.
@@ -169,7 +169,7 @@ impl Client {
         }
         *slot = None;
         self.is_living.store(false, Ordering::Release);
-        lock(&self.refusal).take();
+        let was_refused = lock(&self.refusal).take().is_some();
         match self.greet(&path, Purpose::Work).and_then(|(stream, pid)| self.begin(stream, pid).map_err(Some)) {
             Ok(connection) => {
                 *slot = Some(connection.clone());
@@ -178,7 +178,10 @@ impl Client {
             }
             Err(None) => None,
             Err(Some(error)) => {
-                self.site.note_trouble(&error);
+                // Who waits asks again and again.
+                if !was_refused {
+                    self.site.note_trouble(&error);
+                }
                 None
             }
         }
@@ -203,7 +206,7 @@ impl Client {
     }
 
     /// A connection that nothing is said on: its end is that of the stone.
-    pub(crate) fn lifeline(&self) -> Option<UnixStream> {
+    pub(crate) fn lifeline(&self) -> Option<Stream> {
         let path = self.socket().filter(|path| path.exists())?;
         let (stream, _) = self.greet(&path, Purpose::Lifeline).ok()?;
         stream.set_read_timeout(None).ok()?;
@@ -219,7 +222,7 @@ impl Client {
     }
 
     /// Connects and introduces this process; an error where there is something to tell.
-    fn greet(&self, path: &std::path::Path, purpose: Purpose) -> Result<(UnixStream, u32), Option<Error>> {
+    fn greet(&self, path: &std::path::Path, purpose: Purpose) -> Result<(Stream, u32), Option<Error>> {
         let introduction = self.introduction.get().ok_or(None)?;
         let mut stream = socket::connect(path).ok_or(None)?;
         let store = self.store_id().map_err(Some)?;
@@ -241,19 +244,21 @@ impl Client {
             Welcome::Come { pid } => return Ok((stream, pid)),
             Welcome::No { protocol, store } => (protocol, store),
         };
-        let refusal = if theirs == store {
-            refuse_protocol(protocol)
-        } else {
-            Error::unavailable(format!(
+        let refusal = match self.site.files() {
+            _ if theirs == store => refuse_protocol(protocol),
+            Some(files) if local::is_lock_held(&files.folder) => {
+                files.replaced_under(local::holder(&files.folder).map(|holder| holder.pid))
+            }
+            _ => Error::unavailable(format!(
                 "the socket {} is of another store; remove it while no process uses the store",
                 path.display()
-            ))
+            )),
         };
         *lock(&self.refusal) = Some(refusal.for_each_caller());
         Err(Some(refusal))
     }
 
-    fn begin(&self, stream: UnixStream, pid: u32) -> Result<Arc<Connection>> {
+    fn begin(&self, stream: Stream, pid: u32) -> Result<Arc<Connection>> {
         let cannot = |error: io::Error| Error::unavailable("the stone's socket can't be used").because(error);
         let input = Input {
             stream: stream.try_clone().map_err(cannot)?,
@@ -558,7 +563,7 @@ impl Input {
     }
 }
 
-fn read_welcome(stream: &mut UnixStream) -> Option<Welcome> {
+fn read_welcome(stream: &mut Stream) -> Option<Welcome> {
     let mut length = [0; LENGTH_BYTES];
     stream.read_exact(&mut length).ok()?;
     let body = frame_length(length).ok().filter(|body| *body <= FRAME_BYTES_MAX.min(1 << 16))?;

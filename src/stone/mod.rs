@@ -13,16 +13,24 @@ pub(crate) mod candidate;
 pub(crate) mod client;
 mod entry;
 pub(crate) mod log;
+#[cfg(not(unix))]
+mod no_socket;
 mod parked;
 #[cfg(feature = "cli")]
 pub(crate) mod probe;
 pub(crate) mod seat;
 mod server;
+#[cfg(unix)]
 mod socket;
 mod window;
 mod wire;
 
-/// How the changes of this process may get to the disk.
+#[cfg(not(unix))]
+use self::no_socket as socket;
+pub(crate) use self::socket::Stream;
+
+/// How the changes of this process may get to the disk. Where the system has no local sockets, as Windows, they all go
+/// directly, whatever is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Commits {

@@ -8,6 +8,8 @@ mod flusher;
 
 #[cfg(test)]
 mod hostile_tests;
+#[cfg(test)]
+mod loan_tests;
 
 use std::{
     collections::{BTreeSet, HashSet},

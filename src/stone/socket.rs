@@ -6,15 +6,19 @@ use std::{
     os::unix::{
         ffi::OsStrExt as _,
         fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
-        net::UnixStream,
     },
     path::{Path, PathBuf},
 };
+
+pub(super) use mio::net::{UnixListener as Listener, UnixStream as Accepted};
 
 use crate::{
     error::{Error, Result},
     store::site::Files,
 };
+
+/// A client's end of a connection.
+pub(crate) type Stream = std::os::unix::net::UnixStream;
 
 /// The longest path that an address of a local socket can hold everywhere: 104 bytes, the last one a zero.
 const PATH_BYTES_MAX: usize = 103;
@@ -39,12 +43,12 @@ fn runtime_folder(owner: u32) -> PathBuf {
 }
 
 /// Connects to the stone; nothing where nobody answers.
-pub(super) fn connect(path: &Path) -> Option<UnixStream> {
-    UnixStream::connect(path).ok()
+pub(super) fn connect(path: &Path) -> Option<Stream> {
+    Stream::connect(path).ok()
 }
 
 /// Binds the socket anew, for its owner only. Under the writer's lock: what is there is a dead stone's.
-pub(super) fn bind(path: &Path) -> Result<mio::net::UnixListener> {
+pub(super) fn bind(path: &Path) -> Result<Listener> {
     let refused = |cause: io::Error| {
         Error::unavailable(format!("bind the socket \"{}\"; check that folder", path.display())).because(cause)
     };
@@ -54,7 +58,7 @@ pub(super) fn bind(path: &Path) -> Result<mio::net::UnixListener> {
         make_private(folder).map_err(refused)?;
     }
     unlink(path);
-    let listener = mio::net::UnixListener::bind(path).map_err(refused)?;
+    let listener = Listener::bind(path).map_err(refused)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(refused)?;
     Ok(listener)
 }

@@ -6,7 +6,6 @@
 //! lock free, commits on its own thread instead: two switches of threads cost as much as a third of a commit.
 
 use std::{
-    os::unix::net::UnixStream,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -22,7 +21,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     local::WriterGuard,
     stone::{
-        Commits,
+        Commits, Stream,
         client::{Client, Connection, Introduction},
         seat::{Errand, Seat},
     },
@@ -344,7 +343,7 @@ impl Router {
     }
 
     /// A connection that ends with another process's stone, and is for nothing else.
-    pub(crate) fn lifeline(&self) -> Option<UnixStream> {
+    pub(crate) fn lifeline(&self) -> Option<Stream> {
         if self.seat.is_serving() { None } else { self.client.lifeline() }
     }
 
@@ -486,6 +485,9 @@ impl Thread {
                 errand = Errand::Section(work);
                 sleep(STONE_POLL);
                 continue;
+            }
+            if let Some(refusal) = self.router.client.refusal() {
+                return work(Err(refusal));
             }
             let _turn = self.desk.take_turn();
             match take_unless(&self.desk.site, purpose, || self.router.has_stone()) {

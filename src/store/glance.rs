@@ -16,7 +16,7 @@ use crate::{
             plan::{MISSED_AFTER, due_schedules},
         },
     },
-    store::{keys, object::StoreRecord, recovery::log_in_use, view::get_record},
+    store::{keys, object::StoreRecord, open::check_format, recovery::log_in_use, view::get_record},
 };
 
 /// What there was to see.
@@ -44,6 +44,7 @@ pub(crate) fn glance(path: &Path, patience: Duration) -> Result<Option<Glance>> 
         Err(SnapshotError::NeedsRecovery) => return Ok(None),
         Err(SnapshotError::Failed(error)) => return Err(error),
     };
+    check_format(rows.as_ref())?;
     let store: StoreRecord = get_record(rows.as_ref(), keys::STORE)?.unwrap_or_default();
     let mut glance = Glance {
         version: store.version.0,
@@ -72,7 +73,8 @@ fn overdue(rows: &dyn Rows) -> Result<Vec<(String, Timestamp, bool)>> {
     let now = Timestamp::now();
     let mut overdue = Vec::new();
     for name in due_schedules(rows, now)? {
-        let Some(record) = get_record::<ScheduleRecord>(rows, &keys::schedule(&name))? else { continue };
+        // One that can't be read is for `check` to tell of.
+        let Ok(Some(record)) = get_record::<ScheduleRecord>(rows, &keys::schedule(&name)) else { continue };
         if let Some(slot) = record.slot().filter(|slot| now.since(*slot) > MISSED_AFTER) {
             overdue.push((name, slot, record.spec.is_known()));
         }

@@ -17,8 +17,8 @@ use crate::{
         redb::{Redb, RedbOptions, StorageHook},
     },
     error::{Error, ErrorKind, Result},
-    local::{WriterGuard, is_mount_point, network_file_system},
-    stone::Commits,
+    local::{self, WriterGuard, is_mount_point, network_file_system},
+    stone::{Commits, candidate},
     store::{
         Store,
         committer::{Committer, Step, StepHook},
@@ -36,6 +36,9 @@ use crate::{
 const PATIENCE_DEFAULT: Duration = Duration::from_secs(10);
 /// How often who wants to create a store tries to get the lock from another that does.
 const CREATION_POLL: Duration = Duration::from_millis(2);
+
+/// How often it is looked who keeps a store from being created, before that is believed.
+const LOOKS_AT_STONE: usize = 50;
 
 /// How to open a store.
 ///
@@ -123,7 +126,8 @@ impl StoreOptions {
         self
     }
 
-    /// How many bytes of the file this process keeps in memory; 64 MiB by default.
+    /// How many bytes of the file this process keeps in memory; 16 MiB by default. More helps who reads all over a
+    /// large root: the rest is read from the system again.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.redb.cache_bytes = bytes;
@@ -196,7 +200,7 @@ impl StoreOptions {
 
     fn open_for_reading(&self, path: &Path) -> Result<Arc<Inner>> {
         let engine = Redb::open(path, self.redb.clone())?;
-        let site = match Files::to_read(path)? {
+        let site = match Files::to_read(path)?.map(|files| self.noted(files)) {
             Some(files) => Site::on_disk(Box::new(engine), files),
             None => Site::in_memory(Box::new(engine)),
         };
@@ -242,8 +246,16 @@ impl StoreOptions {
         };
         files.note_identity();
         files.limit_growth(self.growth);
+        let files = self.noted(files);
         let inner = self.finish(Site::on_disk(Box::new(engine), files))?;
         Ok(remember(path, inner))
+    }
+
+    fn noted(&self, mut files: Files) -> Files {
+        if self.commits == Commits::DirectOnly {
+            files.commit_directly();
+        }
+        files
     }
 
     /// The lock, unless there is a store by now: who has made it may be the stone already, and keep the lock. W8: there
@@ -252,12 +264,20 @@ impl StoreOptions {
         const PURPOSE: &str = "create the store";
         let exists = || files.store.try_exists().unwrap_or(false);
         let deadline = deadline_after(self.patience);
+        let mut looks = 0;
         loop {
             if let Some(guard) = files.lock()?.try_take(PURPOSE)? {
                 return Ok((!exists()).then_some(guard));
             }
             if exists() {
                 return Ok(None);
+            }
+            // A stone has a store, so that what is missing was there. Its note counts where it stays: who has just
+            // taken the lock may not have written its own over that of a dead one.
+            let stone = local::holder(&files.folder).filter(|holder| holder.purpose == candidate::PURPOSE);
+            looks = if stone.is_some() { looks + 1 } else { 0 };
+            if let Some(stone) = stone.filter(|_| looks >= LOOKS_AT_STONE) {
+                return Err(files.replaced_under(Some(stone.pid)));
             }
             if monotonic() >= deadline {
                 return Err(out_of_patience(Some(files), ErrorKind::Unavailable, PURPOSE));
@@ -282,7 +302,9 @@ impl StoreOptions {
 
     fn finish(&self, site: Site) -> Result<Arc<Inner>> {
         let site = Arc::new(site.by_clock(self.clock.clone()));
-        let committer = Committer::start(site.clone(), self.step_hook.clone(), self.commits)?;
+        // Without local sockets nobody can be the stone.
+        let commits = if cfg!(unix) { self.commits } else { Commits::DirectOnly };
+        let committer = Committer::start(site.clone(), self.step_hook.clone(), commits)?;
         let hook = self.redb.hook.clone();
         let mut inner = Inner::new(site, committer, self.label_or_default(), self.patience, self.read_only, hook);
         // A1: looked at before it can be asked of a stone, which is told this process's name in the same breath.
@@ -312,7 +334,7 @@ impl StoreOptions {
 
 /// # Errors
 /// `Invalid` for rows that are no store's, or of a newer format.
-fn check_format(rows: &dyn Rows) -> Result<()> {
+pub(crate) fn check_format(rows: &dyn Rows) -> Result<()> {
     let format: FormatRecord = get_record(rows, keys::FORMAT)?
         .ok_or_else(|| Error::invalid("the file is a redb database, but not a casque store; name another path"))?;
     if format.format > DATA_FORMAT {

@@ -10,8 +10,9 @@ use crate::{
     clock::{Clock, Timestamp},
     engine::Engine,
     error::{Error, Result},
-    local::{self, Folder, Wakes, WriterLock},
+    local::{self, Folder, Holder, Wakes, WriterLock},
     queue::HeldJob,
+    stone::candidate,
     store::growth::{Growth, Limits},
 };
 
@@ -39,6 +40,8 @@ pub(crate) struct Files {
     /// None where there is no such file, or it may not be read.
     wakes: Option<Wakes>,
     growth: Growth,
+    /// This process asks no stone.
+    is_direct_only: bool,
 }
 
 /// What names a file: device and inode where there are such, else its resolved path.
@@ -69,14 +72,19 @@ impl Files {
         let folder = Folder::create(store)?;
         let lock = Some(WriterLock::open(&folder, label.to_owned())?);
         let wakes = Some(Wakes::open(&folder)?);
-        Ok(Self { store: store.to_owned(), folder, opened: None, lock, wakes, growth: Growth::default() })
+        Ok(Self::new(store, folder, lock, wakes))
     }
 
     /// The files beside a store that is only read: nothing is made or locked.
     pub(crate) fn to_read(store: &Path) -> Result<Option<Self>> {
         let Some(folder) = Folder::existing(store)? else { return Ok(None) };
         let wakes = Wakes::existing(&folder)?;
-        Ok(Some(Self { store: store.to_owned(), folder, opened: None, lock: None, wakes, growth: Growth::default() }))
+        Ok(Some(Self::new(store, folder, None, wakes)))
+    }
+
+    fn new(store: &Path, folder: Folder, lock: Option<WriterLock>, wakes: Option<Wakes>) -> Self {
+        let growth = Growth::default();
+        Self { store: store.to_owned(), folder, opened: None, lock, wakes, growth, is_direct_only: false }
     }
 
     /// Remembers which file the store is, now that it is there.
@@ -86,6 +94,29 @@ impl Files {
 
     pub(crate) fn limit_growth(&mut self, limits: Limits) {
         self.growth = Growth::new(limits);
+    }
+
+    /// What is said where a process goes on with a file that the store's path names no longer.
+    pub(crate) fn replaced_under(&self, pid: Option<u32>) -> Error {
+        let who = pid.map_or("a process".to_owned(), |pid| format!("process {pid}"));
+        Error::new(
+            crate::error::ErrorKind::Closed,
+            format!(
+                "the store {} was removed or replaced while {who} has it open and commits for the others; end that \
+                 process, then try again",
+                self.store.display()
+            ),
+        )
+    }
+
+    /// Notes that this process asks no stone, for those who wait for one in vain.
+    pub(crate) fn commit_directly(&mut self) {
+        self.is_direct_only = true;
+    }
+
+    /// Whether this process waits for the lock of a stone that it does not ask.
+    pub(crate) fn waits_in_vain_for(&self, holder: &Holder) -> bool {
+        self.is_direct_only && holder.purpose == candidate::PURPOSE
     }
 
     fn is_store_in_place(&self) -> bool {

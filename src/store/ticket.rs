@@ -14,7 +14,7 @@ use std::{
 use crate::{
     clock::deadline_after,
     error::{Error, ErrorKind, Result},
-    local,
+    local::{self, Holder},
     store::{
         change::{Applied, Change, ChangeId},
         promise::{Awaited, Missed, Poker, Promise, promise},
@@ -193,8 +193,17 @@ pub(crate) fn out_of_patience(files: Option<&Files>, kind: ErrorKind, what: &str
         // It waits for somebody who reads and was stopped in it: the lock is its own.
         Some(holder) if holder.pid == std::process::id() => "another process was stopped while it read".to_owned(),
         Some(holder) => {
-            let state = if local::is_stopped(holder.pid) { " (it is stopped: continue or kill it)" } else { "" };
-            format!("process {} ({}) holds the writer's lock to {}{state}", holder.pid, holder.label, holder.purpose)
+            let Holder { pid, label, purpose, .. } = &holder;
+            let state = if local::is_stopped(*pid) {
+                format!(" (it is stopped: continue it with `kill -CONT {pid}`, or kill it)")
+            } else if files.is_some_and(|files| files.waits_in_vain_for(&holder)) {
+                "; it commits for the others until it ends, and whoever is to commit directly (`--commits direct`, \
+                 CASQUE_COMMITS) does not ask it: leave that away, or end that process"
+                    .to_owned()
+            } else {
+                String::new()
+            };
+            format!("process {pid} ({label}) holds the writer's lock to {purpose}{state}")
         }
         None => "the disk did not answer".to_owned(),
     };

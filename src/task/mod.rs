@@ -1,5 +1,6 @@
 //! Tasks: the code that jobs name. A job is a serialized closure: the id of a registered task, and its arguments.
 
+mod backoff;
 #[cfg(feature = "exec")]
 pub(crate) mod exec;
 mod job;
@@ -11,11 +12,12 @@ use std::time::Duration;
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::{
+    backoff::Backoff,
     job::Job,
     outcome::TaskError,
     registry::{Registered, Registry},
 };
-pub(crate) use self::{job::StopFlag, registry::RunOutput};
+pub(crate) use self::{backoff::default_backoff, job::StopFlag, registry::RunOutput};
 use crate::{
     codec::Payload,
     error::{Error, Result},
@@ -65,7 +67,7 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
     fn run(self, job: &Job) -> Result<Self::Output, TaskError>;
 
     /// How long to wait before the next attempt, after `attempt` failed ones: by default attempt^4 + 15 seconds and up
-    /// to ten seconds more per attempt, at random.
+    /// to ten seconds more per attempt, at random. [`Backoff`] has presets.
     #[must_use]
     fn backoff(attempt: u32) -> Duration {
         default_backoff(attempt)
@@ -103,36 +105,5 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
     /// A request to run this unless a job with the key has not ended yet.
     fn unique(&self, key: impl Into<String>) -> JobRequest {
         JobRequest::task(self).unique(key)
-    }
-}
-
-/// The longest backoff: a day.
-const BACKOFF_MAX: Duration = Duration::from_hours(24);
-
-/// attempt^4 + 15 s, and up to ten seconds more per attempt at random; Sidekiq's formula, but for the longest, a day.
-/// Source: <https://github.com/sidekiq/sidekiq/wiki/Error-Handling>.
-pub(crate) fn default_backoff(attempt: u32) -> Duration {
-    let attempt = u64::from(attempt);
-    let fixed = attempt.saturating_pow(4).saturating_add(15);
-    let jitter = crate::random::millis_below(attempt.saturating_mul(10_000));
-    Duration::from_secs(fixed).saturating_add(Duration::from_millis(jitter)).min(BACKOFF_MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::{BACKOFF_MAX, default_backoff};
-
-    #[test]
-    fn backoff_grows_and_never_overflows() {
-        let within = |attempt: u32, least: u64, most: u64| {
-            let backoff = default_backoff(attempt);
-            assert!(backoff >= Duration::from_secs(least) && backoff <= Duration::from_secs(most), "{backoff:?}");
-        };
-        within(1, 16, 26);
-        within(3, 96, 126);
-        assert_eq!(default_backoff(1000), BACKOFF_MAX);
-        assert_eq!(default_backoff(u32::MAX), BACKOFF_MAX);
     }
 }

@@ -301,7 +301,7 @@ impl Crew {
                     ended.how = Ending::Fail { message, retry_after };
                     answer.again.push(ended);
                 }
-                Some(Each::Refused(message) | Each::Damaged(message)) => {
+                Some(Each::Refused(message) | Each::Damaged(message) | Each::NotFound(message)) => {
                     self.tell_trouble("settle a job", &Error::corrupt(message));
                     ended.lease.abandon();
                 }

@@ -4,7 +4,7 @@
 use std::{
     io::Write as _,
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command, ExitStatus, Output, Stdio},
     time::{Duration, Instant},
 };
 
@@ -167,6 +167,12 @@ impl Running {
     /// Whether it still runs.
     pub fn runs(&mut self) -> bool {
         self.0.as_mut().unwrap().try_wait().unwrap().is_none()
+    }
+
+    /// How it ended, which is waited for.
+    pub fn status(&mut self) -> ExitStatus {
+        until("the command ends", || (!self.runs()).then_some(()));
+        self.0.as_mut().unwrap().wait().unwrap()
     }
 
     pub fn end(mut self) -> Ran {

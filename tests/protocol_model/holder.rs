@@ -3,7 +3,7 @@
 use crate::{
     disk::{Image, NO_LOG, Record, SLOTS_PER_HALF, replay},
     rules::{Bug, Scope},
-    state::{Change, Commit, Group, History, Holder, Phase, Role, Stage, State, Status, Window},
+    state::{Change, Commit, Group, History, Holder, Phase, Role, SecondTry, Stage, State, Status, Window},
     steps::{Action, Failed, OnDisk, Steps},
 };
 
@@ -17,6 +17,9 @@ pub fn steps(steps: &mut Steps, holder: &Holder) {
         Phase::CreateHeader => create_header(steps),
         Phase::CreateSync => create_sync(steps),
         Phase::Serve => {
+            if holder.again.is_some() {
+                return retry(steps, holder);
+            }
             frames(steps, holder);
             group(steps, holder);
             window(steps, holder);
@@ -34,7 +37,7 @@ pub fn steps(steps: &mut Steps, holder: &Holder) {
 impl Holder {
     pub fn new(role: Role, view: Image) -> Self {
         let (window, group) = (Window::default(), Group::default());
-        Self { role, phase: Phase::Begin, view, commit: None, window, group }
+        Self { role, phase: Phase::Begin, view, commit: None, again: None, second_try: SecondTry::None, window, group }
     }
 
     fn begin_commit(&mut self, image: Image, phase: Phase) {
@@ -103,7 +106,12 @@ fn commit_in_flight(steps: &mut Steps, holder: &Holder) {
         steps.add(Action::CommitReturns, |state| {
             state.redb.durable = commit.image;
             state.redb.published = commit.image;
-            of(state).commit = None;
+            let holder_now = of(state);
+            holder_now.commit = None;
+            holder_now.again = None;
+            if holder_now.second_try == SecondTry::Out {
+                holder_now.second_try = SecondTry::Done;
+            }
             returned(state, holder, commit, steps.scope);
         });
     } else {
@@ -117,6 +125,12 @@ fn commit_in_flight(steps: &mut Steps, holder: &Holder) {
             state.budget.faults -= 1;
             failed(state, holder, steps.scope);
         });
+        if holder.phase == Phase::Serve {
+            steps.add(Action::FailWindow, |state| {
+                state.budget.faults -= 1;
+                fail_window(state, holder, commit);
+            });
+        }
         if let (Phase::Write, Role::Direct(client)) = (holder.phase, holder.role) {
             steps.add(Action::FailCommitAndRecovery, |state| {
                 state.budget.faults -= 1;
@@ -153,6 +167,10 @@ fn returned(state: &mut State, holder: &Holder, Commit { image, closes, .. }: Co
             }
         }
         (Phase::Leave, _) => state.free_lock(),
+        (Phase::Serve, _) if holder.group.stage == Stage::Around => {
+            of(state).group = Group::default();
+            answer(state, image, holder.group.changes, scope);
+        }
         (Phase::Write, Role::Direct(client)) => {
             let client = usize::from(client);
             let change = Change::new(client, state.clients[client].number);
@@ -186,8 +204,42 @@ fn failed(state: &mut State, holder: &Holder, scope: &Scope) {
             if holder.phase != Phase::Leave {
                 holder.phase = Phase::Mend;
             }
+            if holder.group.stage == Stage::Around {
+                holder.group.stage = Stage::Kept;
+            }
         }
     }
+}
+
+/// L5: the log has what was answered, so the stone stays; but for a group that went around it, whose senders are told
+/// that its fate is unknown.
+fn fail_window(state: &mut State, before: &Holder, commit: Commit) {
+    // The file is opened anew, which shows what the failed commit did.
+    state.redb.open();
+    let holder = of(state);
+    holder.commit = None;
+    holder.again = Some(commit.image);
+    if before.group.stage == Stage::Around {
+        holder.group = Group::default();
+        leave_unknown(state, before.group.changes);
+    }
+}
+
+/// L5: the same window again, unless redb has it by now.
+fn retry(steps: &mut Steps, holder: &Holder) {
+    let (Some(image), None) = (holder.again, holder.commit) else { return };
+    steps.add(Action::RetryWindow, |state| {
+        let has_it = state.redb.primary == image;
+        let holder = of(state);
+        if has_it {
+            holder.again = None;
+        } else {
+            holder.begin_commit(image, Phase::Serve);
+        }
+        if steps.scope.has(Bug::WindowTriedTwice) {
+            holder.second_try = if has_it { SecondTry::Done } else { SecondTry::Out };
+        }
+    });
 }
 
 /// L1: an id that no log had before.
@@ -264,9 +316,12 @@ fn join(holder: &mut Holder, change: Change) {
 /// L3: append, sync, answer.
 fn group(steps: &mut Steps, holder: &Holder) {
     match holder.group.stage {
-        Stage::Gathering => append(steps, holder),
+        Stage::Gathering => {
+            append(steps, holder);
+            go_around(steps, holder);
+        }
         Stage::Appended | Stage::AnsweredEarly => sync(steps, holder),
-        Stage::Kept => {}
+        Stage::Kept | Stage::Around => {}
     }
 }
 
@@ -291,6 +346,30 @@ fn append(steps: &mut Steps, holder: &Holder) {
             });
         }
     }
+}
+
+/// A group that no half has room for goes into redb, as a window of its own after the one that was open: were it in
+/// neither, the records after it would continue from nothing.
+fn go_around(steps: &mut Steps, holder: &Holder) {
+    let Holder { group: Group { changes, .. }, window, phase, commit, .. } = *holder;
+    let is_free = commit.is_none() && window.used == 0;
+    if changes.is_empty() || phase != Phase::Serve || !is_free || steps.from.budget.large == 0 {
+        return;
+    }
+    let scope = steps.scope;
+    let view = with(holder.view, changes, scope);
+    steps.add(Action::GoAround, |state| {
+        state.budget.large -= 1;
+        let holder = of(state);
+        holder.view = view;
+        holder.window = Window { half: 1 - window.half, ..Window::default() };
+        holder.group.stage = Stage::Around;
+        holder.begin_commit(view, Phase::Serve);
+        if scope.has(Bug::AroundAnsweredEarly) {
+            holder.group = Group::default();
+            answer(state, view, changes, scope);
+        }
+    });
 }
 
 fn sync(steps: &mut Steps, holder: &Holder) {
@@ -342,12 +421,17 @@ fn fail_log(state: &mut State, before: &Holder, how: Failed, scope: &Scope) {
         }
         Failed::Dropped => {
             holder.group = Group::default();
-            for change in changes.iter() {
-                let client = &mut state.clients[change.client()];
-                if client.status == Status::Grouped {
-                    client.status = Status::Unknown;
-                }
-            }
+            leave_unknown(state, changes);
+        }
+    }
+}
+
+/// Tells those of a group that are still connected that its fate is unknown; they will ask again.
+fn leave_unknown(state: &mut State, changes: History) {
+    for change in changes.iter() {
+        let client = &mut state.clients[change.client()];
+        if client.status == Status::Grouped {
+            client.status = Status::Unknown;
         }
     }
 }
@@ -364,6 +448,13 @@ fn window(steps: &mut Steps, holder: &Holder) {
             let half = if steps.scope.has(Bug::HalfReusedEarly) { holder.window.half } else { 1 - holder.window.half };
             holder.window = Window { half, ..Window::default() };
             holder.begin_commit(holder.view, Phase::Serve);
+        });
+    }
+    if holder.second_try == SecondTry::Done && holder.commit.is_some_and(|commit| !commit.flipped) {
+        steps.add(Action::StaleOk, |state| {
+            let holder = of(state);
+            holder.second_try = SecondTry::None;
+            holder.commit = None;
         });
     }
     if steps.from.budget.leaves > 0 {

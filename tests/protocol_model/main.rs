@@ -4,7 +4,7 @@
 //! Read it in the order of the `mod` lines, then the tests here: the protocol as it is holds, and each rule that is
 //! broken on purpose is found. Who changes a rule changes it here first.
 //!
-//! Left out: conflicts and refusals, groups that no half has room for, the horizon of A2, pins (R3, R4), presence
+//! Left out: conflicts and refusals, the horizon of A2, pins (R3, R4), presence
 //! (P), a lock file that was replaced (W2), who is served first (W5). A record is written to a slot of its own, so
 //! nothing here takes bytes in the middle of an old record for a new one. That nobody is stuck is checked; that all
 //! get their turn is not.
@@ -27,7 +27,7 @@ use rules::{Bug, Scope};
 use search::{Report, search};
 use state::Budget;
 
-const QUIET: Budget = Budget { stones: 1, kills: 0, cuts: 0, faults: 0, leaves: 0, breaks: 0 };
+const QUIET: Budget = Budget { stones: 1, kills: 0, cuts: 0, faults: 0, leaves: 0, breaks: 0, large: 0 };
 
 /// Goes through the protocol as it is.
 fn protocol(changes: [u8; 2], reads: bool, budget: Budget) -> Scope {
@@ -83,6 +83,22 @@ fn protocol_outlasts_two_failed_writes() {
 }
 
 #[test]
+fn protocol_outlasts_a_window_that_is_tried_again_while_another_has_come() {
+    let budget = Budget { stones: 2, kills: 1, faults: 2, ..QUIET };
+    assert_holds(&protocol([2, 0], false, budget), 47_000);
+    let budget = Budget { stones: 2, cuts: 1, faults: 1, ..QUIET };
+    assert_holds(&protocol([2, 0], true, budget), 38_000);
+}
+
+#[test]
+fn protocol_outlasts_groups_around_the_log() {
+    let budget = Budget { stones: 2, kills: 1, large: 2, ..QUIET };
+    assert_holds(&protocol([2, 1], false, budget), 34_000);
+    let budget = Budget { stones: 2, cuts: 1, faults: 1, large: 1, ..QUIET };
+    assert_holds(&protocol([1, 1], false, budget), 47_000);
+}
+
+#[test]
 fn protocol_applies_what_is_sent_again_once() {
     let budget = Budget { stones: 2, kills: 1, breaks: 2, ..QUIET };
     assert_holds(&protocol([2, 1], false, budget), 90_000);
@@ -131,6 +147,18 @@ fn log_left_in_use_after_a_failure_is_found() {
 #[test]
 fn older_commit_taken_for_the_one_that_mends_is_found() {
     assert_found(Bug::MendTrustsOlderCommit, "INV-4", &protocol([1, 1], false, Budget { faults: 1, ..QUIET }));
+}
+
+#[test]
+fn window_tried_twice_at_once_is_found() {
+    let budget = Budget { kills: 1, faults: 1, ..QUIET };
+    assert_found(Bug::WindowTriedTwice, "INV-2", &protocol([2, 2], false, budget));
+}
+
+#[test]
+fn group_around_the_log_that_is_answered_early_is_found() {
+    let budget = Budget { large: 1, ..QUIET };
+    assert_found(Bug::AroundAnsweredEarly, "INV-4", &protocol([1, 0], false, budget));
 }
 
 #[test]

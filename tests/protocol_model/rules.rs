@@ -15,6 +15,10 @@ pub enum Bug {
     MendKeepsFlag,
     /// L4: the commit that was in flight when a record failed is taken for the one that makes good for it.
     MendTrustsOlderCommit,
+    /// L5: a window whose commit failed is tried twice at once; the second Ok is taken for the next window's.
+    WindowTriedTwice,
+    /// A group that no half has room for is answered before redb has it.
+    AroundAnsweredEarly,
     /// L2: a record's checksum is that of its own bytes: neither of the record before nor of the window's start.
     NoChain,
     /// L2: the chain begins at the version alone, so it does not tell one log from another.

@@ -54,6 +54,11 @@ pub struct Holder {
     pub view: Image,
     /// The redb commit in flight: at most one.
     pub commit: Option<Commit>,
+    /// L5: the window whose commit failed, until it is tried again and has returned Ok. Nothing is taken or answered
+    /// meanwhile: what went around the log is in the view, and in no file.
+    pub again: Option<Image>,
+    /// Only with a bug: what became of a second try of that window, beside the first.
+    pub second_try: SecondTry,
     pub window: Window,
     pub group: Group,
 }
@@ -108,6 +113,15 @@ pub struct Window {
     pub sum: u32,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum SecondTry {
+    #[default]
+    None,
+    Out,
+    /// The first one has returned, and this one says Ok when its like is waited for next.
+    Done,
+}
+
 /// The changes that will be one record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Group {
@@ -125,6 +139,8 @@ pub enum Stage {
     AnsweredEarly,
     /// L4: its record failed. It is in the view all the same, and is answered when redb has it.
     Kept,
+    /// No half has room for it. It is in the view and on its way to redb, and is answered when that has it.
+    Around,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -179,6 +195,8 @@ pub struct Budget {
     pub faults: u8,
     pub leaves: u8,
     pub breaks: u8,
+    /// Groups that no half of the log has room for.
+    pub large: u8,
 }
 
 impl Change {

@@ -38,6 +38,14 @@ pub enum Action {
     /// redb has synced its header and says Ok.
     CommitReturns,
     FailCommit,
+    /// L5: the window's commit fails, and the log stays in use: it is tried again.
+    FailWindow,
+    /// By then redb may have it.
+    RetryWindow,
+    /// Only with a bug: the Ok of a second try is taken for that of the next window, which is not written yet.
+    StaleOk,
+    /// The group is put into the view and into redb, as a window of its own.
+    GoAround,
     /// And so does finding out what it did: the direct commit's outcome stays unknown.
     FailCommitAndRecovery,
     /// W3: reads what it recovered, or finds that its change is there already.

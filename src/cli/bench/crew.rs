@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -11,7 +11,7 @@ use std::{
 use clap::ValueEnum as _;
 use crossbeam_channel::{Receiver, unbounded};
 
-use super::{WORKED, job};
+use super::{WORKED, job, mess::Mess};
 use crate::{
     cli::{
         context::Context,
@@ -28,25 +28,23 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The processes. Dropping this kills those that have not ended.
-pub(super) struct Crew {
-    workers: Vec<Child>,
+pub(super) struct Crew<'a> {
+    mess: &'a Mess,
     /// When a job began, as far as this process heard.
     begun: Receiver<Instant>,
 }
 
-impl Crew {
-    pub(super) fn start(context: &Context, store: &Path, count: usize) -> Result<Self, Failure> {
+impl<'a> Crew<'a> {
+    pub(super) fn start(context: &Context, store: &Path, count: usize, mess: &'a Mess) -> Result<Self, Failure> {
         let failed = |error| Failure::new(Exit::Failed, format!("a worker can't be started: {error}"));
         let program = std::env::current_exe().map_err(failed)?;
         let how = context.globals.commits.to_possible_value().map_or(String::new(), |how| how.get_name().to_owned());
         let (tell, begun) = unbounded();
-        let mut crew = Self { workers: Vec::new(), begun };
+        let crew = Self { mess, begun };
         for _ in 0..count {
             let mut command = Command::new(&program);
             command.arg("--store").arg(store).args(["--commits", &how, "bench", "--role", "worker"]);
-            let mut worker = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
-            let stdout = worker.stdout.take();
-            crew.workers.push(worker);
+            let stdout = mess.start_worker(command.stdin(Stdio::piped()).stdout(Stdio::piped())).map_err(failed)?;
             let tell = tell.clone();
             let hear = move || {
                 for _ in stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines()).map_while(Result::ok) {
@@ -60,7 +58,7 @@ impl Crew {
 
     /// So many jobs that each worker must have come to run one.
     pub(super) fn run_one_job_each(&self, store: &Store) -> Result<()> {
-        for _ in 0..self.workers.len() * 4 {
+        for _ in 0..self.mess.workers() * 4 {
             self.time_to_start(store)?;
         }
         Ok(())
@@ -86,24 +84,15 @@ impl Crew {
     }
 
     /// Ends all of them in order.
-    pub(super) fn end(mut self) -> Result<(), Failure> {
-        for worker in &mut self.workers {
-            drop(worker.stdin.take());
-        }
-        for mut worker in std::mem::take(&mut self.workers) {
-            let failed = |error| Failure::new(Exit::Failed, format!("a worker can't be waited for: {error}"));
-            worker.wait().map_err(failed)?;
-        }
-        Ok(())
+    pub(super) fn end(self) -> Result<(), Failure> {
+        let failed = |error| Failure::new(Exit::Failed, format!("a worker can't be waited for: {error}"));
+        self.mess.end_workers().map_err(failed)
     }
 }
 
-impl Drop for Crew {
+impl Drop for Crew<'_> {
     fn drop(&mut self) {
-        for worker in &mut self.workers {
-            let _ = worker.kill();
-            let _ = worker.wait();
-        }
+        self.mess.kill_workers();
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod crew;
 mod disk;
+mod mess;
 
 use std::{
     path::{Path, PathBuf},
@@ -14,12 +15,12 @@ use std::{
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use self::{crew::Crew, disk::Folder};
+use self::{crew::Crew, mess::Mess};
 use super::{
     context::Context,
     exit::Failure,
     output::Output,
-    units::{number_from, parse_duration},
+    units::{counted, number_from, parse_duration},
 };
 use crate::{
     clock::{deadline_after, monotonic, sleep},
@@ -56,6 +57,7 @@ pub(super) struct Bench {
     workers: usize,
     /// About how long it takes
     #[arg(long, value_name = "DUR", default_value = "10s", value_parser = parse_duration)]
+    #[arg(allow_hyphen_values = true)]
     duration: Duration,
     /// What this process is for another that measures
     #[arg(long, hide = true)]
@@ -86,18 +88,21 @@ impl Bench {
             return Ok(crew::work(&context.create()?)?);
         }
         let folder = self.folder.clone().or_else(|| context.path().parent().map(Path::to_owned));
-        let folder = Folder::make(&folder.filter(|path| !path.as_os_str().is_empty()).unwrap_or_else(|| ".".into()))?;
+        let folder = folder.filter(|path| !path.as_os_str().is_empty()).unwrap_or_else(|| ".".into());
+        // Dropped last: who has something open in the folder goes first.
+        let mess = Mess::new()?;
+        let folder = mess.make_folder(&folder)?;
         let before = disk::syncs_per_second(&folder, self.part(0.1))?;
         rate(out, "raw fdatasync, before", before)?;
 
-        let path = folder.path("bench.redb");
+        let path = folder.join("bench.redb");
         let store = context.open_at(&path)?;
-        let crew = Crew::start(context, &path, self.workers)?;
+        let crew = Crew::start(context, &path, self.workers, &mess)?;
         // Who works is there, and one of them commits for all, when all have run something.
         crew.run_one_job_each(&store)?;
         rate(out, "enqueue, one at a time", self.enqueue_one_by_one(&store)?)?;
         rate(out, "enqueue, in batches of 100", self.enqueue_in_batches(&store)?)?;
-        let name = format!("claim and complete, {} workers", self.workers);
+        let name = format!("claim and complete, {}", counted(self.workers as u64, "worker"));
         rate(out, &name, self.claim_and_complete(&store)?)?;
         let times = crew.start_times(&store, self.part(0.15))?;
         latency(out, "from enqueue to start, idle", &times)?;

@@ -8,10 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mio::{
-    Events, Interest, Poll, Token, Waker,
-    net::{UnixListener, UnixStream},
-};
+use mio::{Events, Interest, Poll, Token, Waker};
 
 use crate::{
     clock::{deadline_after, monotonic},
@@ -20,7 +17,7 @@ use crate::{
     stone::{
         entry::{Entry, Origin},
         parked::LIFE_MAX,
-        socket,
+        socket::{self, Accepted, Listener},
         wire::{FRAME_BYTES_MAX, Hello, PROTOCOL, Purpose, Refusal, Reply, Request, Welcome, put_frame, take_frame},
     },
     store::change::{Applied, ClientId},
@@ -67,7 +64,7 @@ impl Heard {
 pub(super) struct Connections {
     poll: Poll,
     events: Events,
-    listener: UnixListener,
+    listener: Listener,
     store: [u8; 16],
     open: BTreeMap<usize, Connection>,
     next: usize,
@@ -85,7 +82,7 @@ pub(super) struct Connections {
 
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Connection {
-    stream: UnixStream,
+    stream: Accepted,
     client: Option<ClientId>,
     purpose: Purpose,
     input: Vec<u8>,

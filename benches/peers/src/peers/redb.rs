@@ -15,7 +15,7 @@ use crate::{
 const READY: TableDefinition<u64, &[u8]> = TableDefinition::new("ready");
 const HELD: TableDefinition<u64, &[u8]> = TableDefinition::new("held");
 /// As casque's handles.
-const CACHE_BYTES: usize = 64 << 20;
+const CACHE_BYTES: usize = 16 << 20;
 
 pub struct Redb;
 
