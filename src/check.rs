@@ -2,6 +2,8 @@
 //! nothing but what the engine repairs of itself, and tells all it finds, not only the first.
 
 mod limits;
+mod schedules;
+mod uniques;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -75,6 +77,7 @@ pub(crate) fn check_rows(rows: &dyn Rows) -> Result<Vec<Finding>> {
     check.uniques()?;
     check.keys()?;
     check.buckets()?;
+    check.schedules()?;
     check.logs()?;
     check.heads_and_counts()?;
     check.clients()?;
@@ -100,8 +103,7 @@ struct Seen {
     place: Option<Vec<u8>>,
     /// The key of the index entry that must name it.
     index: Option<Vec<u8>>,
-    /// The key of the row that holds its unique key for it.
-    unique: Option<Vec<u8>>,
+    unique: Option<uniques::Claim>,
     log_lines: u32,
 }
 
@@ -259,8 +261,7 @@ impl<'a> Check<'a> {
             self.find(format!("job {id} ({state}) has no entry in its index by time"));
         }
         *self.counts.entry(job.queue.clone()).or_default().now_in(state) += 1;
-        let unique =
-            job.unique().filter(|unique| unique.states.contains(state)).map(|unique| unique.row_of(&job.queue));
+        let unique = uniques::Claim::of(job, state);
         let place = match job.key() {
             Some(_) if home == Home::Ready => Some(key.to_vec()),
             None if job.place != id => Some(job.place.to_bytes().to_vec()),
@@ -323,30 +324,6 @@ impl<'a> Check<'a> {
             Ok(())
         })?;
         self.find_all(stray);
-        Ok(())
-    }
-
-    fn uniques(&mut self) -> Result<()> {
-        let mut holders = HashMap::new();
-        for_each(self.rows, &keys::uniques(), |key, bytes| {
-            holders.insert(key.to_vec(), JobId::from_bytes(bytes));
-            Ok(())
-        })?;
-        let mut wrong = Vec::new();
-        for (key, holder) in &holders {
-            let holds = holder.and_then(|id| self.jobs.get(&id)).and_then(|job| job.unique.as_ref());
-            if holds != Some(key) {
-                wrong.push(format!("a unique key is held by no job that has it: {}", hex(key)));
-            }
-        }
-        for (id, job) in &self.jobs {
-            if let Some(unique) = &job.unique
-                && holders.get(unique) != Some(&Some(*id))
-            {
-                wrong.push(format!("job {id} does not hold its unique key"));
-            }
-        }
-        self.find_all(wrong);
         Ok(())
     }
 

@@ -62,7 +62,10 @@ pub mod cli;
 pub use clock::Timestamp;
 pub use codec::Payload;
 pub use error::{Error, ErrorKind, Result};
-pub use queue::{JobFilter, JobInfo, JobRequest, JobStatus, Lease, Policy, Queue, QueueView, id::JobId, state::State};
+pub use queue::{
+    CatchUp, JobFilter, JobInfo, JobRequest, JobStatus, Lease, Policy, Queue, QueueView, Schedule, Unique, id::JobId,
+    state::State,
+};
 pub use store::{
     Store,
     conflict::{Conflict, Version},
@@ -86,7 +89,7 @@ pub mod types {
         check::Finding,
         codec::Codec,
         queue::{
-            IntoJob, JobError, LogLine, QueueConfig, QueueStats, Rate, Watch,
+            IntoJob, JobError, LogLine, QueueConfig, QueueStats, Rate, ScheduleInfo, Watch,
             claim::Hijack,
             id::{SessionId, Token},
         },

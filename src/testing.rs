@@ -48,7 +48,7 @@ use crate::{
         open::StoreOptions,
     },
     task::{Job, Registry, StopFlag, Task, TaskError},
-    worker::{Report, Worker},
+    worker::{Report, Worker, enqueue_due_slots},
 };
 
 /// The queue in which handlers are performed.
@@ -88,7 +88,8 @@ pub fn perform<T: Task>(task: &T) -> Result<T::Output, TaskError> {
 }
 
 /// Runs the jobs of all queues that are ready, one after the other, and those that they make ready, until there are
-/// none; says what became of them. Jobs of tasks that are not given stay.
+/// none; says what became of them. Slots of schedules that have come are enqueued first. Jobs of tasks that are not
+/// given stay.
 ///
 /// # Errors
 /// As [`Worker::run`].
@@ -96,6 +97,7 @@ pub fn drain(store: &Store, tasks: &Registry) -> Result<Report> {
     let mut all = Report::default();
     loop {
         // What is due by the store's clock is not left to when maintenance looks at it.
+        enqueue_due_slots(store)?;
         let promote = Intent::Promote { limit: CLAIM_JOBS_MAX };
         while !matches!(store.inner.perform(promote.clone())?, Outcome::Promoted { jobs: 0 }) {}
         let queues = store.queues()?;

@@ -69,6 +69,17 @@ fn exactly_once_counts_exactly() {
     assert!(text.contains("300 jobs, "), "{text}");
 }
 
+#[cfg(feature = "cron")]
+#[test]
+fn cron_prints_each_slot_once_though_a_worker_is_killed() {
+    let (text, _) = run("cron");
+    assert!(text.trim_end().ends_with(" slots, 0 of them twice"), "{text}");
+    assert!(number_before(&text, " slots, 0 of them twice") >= 6, "{text}");
+    assert!(text.contains(" is killed"), "{text}");
+    assert_eq!(text.matches("which is 4:30 in Berlin").count(), 3, "{text}");
+    assert_eq!(text.matches(" makes the report").count(), 1, "{text}");
+}
+
 #[test]
 fn limits_are_kept_by_all_processes() {
     let (text, _) = run("limits");
@@ -100,7 +111,7 @@ fn three_workers_run_what_producer_enqueued_and_inspect_shows_it() {
 
 #[test]
 fn examples_tell_their_usage_and_refuse_what_they_do_not_know() {
-    for name in ["exactly_once", "inspect", "limits", "producer", "quickstart", "transfer", "worker"] {
+    for name in ["cron", "exactly_once", "inspect", "limits", "producer", "quickstart", "transfer", "worker"] {
         let usage = format!("cargo run --release --example {name}");
         let run = |arg: &str| Command::new(example(name)).arg(arg).output().expect("the example runs");
         let help = run("--help");

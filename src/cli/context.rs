@@ -156,7 +156,12 @@ impl Context {
 
     /// A job's arguments as JSON, where their type is known.
     pub(super) fn args_of(&self, job: &JobInfo) -> serde_json::Value {
-        self.known.describe(&job.task, job.args_version, &job.args)
+        self.describe(&job.task, job.args_version, &job.args)
+    }
+
+    /// Arguments of a task as JSON, where their type is known.
+    pub(super) fn describe(&self, task: &str, version: u32, args: &Payload) -> serde_json::Value {
+        self.known.describe(task, version, args)
     }
 
     /// Refuses a task that a binary with tasks of its own does not have, and arguments that a known task can't read.

@@ -44,7 +44,7 @@ const SLACK_TIMES: u64 = 4;
 Looks at locks and sessions first, and then at the file, without waiting for anybody: for
 when nothing answers. Says who holds the writer's lock, whether a process commits for all,
 which processes are there, which of them are stopped, and who reads; how large the file is
-and how much of that it needs; and what is left over. Each finding says what to do: exit
+and how much of that it needs; what is left over; and which schedules nobody serves. Each finding says what to do: exit
 code 1 if there are any. What others run as another user can't all be seen.
 
 Example:
@@ -86,6 +86,7 @@ impl Doctor {
             report.log(files, glance.as_ref(), answer);
             report.leftovers(files);
         }
+        report.schedules(context, glance.as_ref());
         report.processes(&path);
         report.stopped();
         report.print(out)
@@ -300,6 +301,16 @@ impl Report {
             }
         };
         self.fact("log", text, json!({ "in_use": named.is_some(), "bytes": bytes }));
+    }
+
+    fn schedules(&mut self, context: &Context, glance: Option<&Glance>) {
+        for (name, slot, is_known) in glance.map(|glance| glance.overdue.as_slice()).unwrap_or_default() {
+            let how = if *is_known { "" } else { ", one that was built with the feature `cron`: this program was not" };
+            self.find(
+                format!("schedule \"{name}\" was due at {slot}, and nobody has enqueued its job"),
+                format!("run a worker, or `{} serve`{how}", context.program),
+            );
+        }
     }
 
     fn leftovers(&mut self, files: &Files) {

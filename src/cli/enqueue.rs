@@ -51,6 +51,9 @@ pub(super) struct Enqueue {
 impl Enqueue {
     pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
         let queue = context.queue()?;
+        if self.from.is_none() {
+            self.options.check()?;
+        }
         if let Some(path) = self.from {
             return Import { context, task: self.task, queue, options: self.options, path, skip: self.skip }.run(out);
         }

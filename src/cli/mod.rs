@@ -29,6 +29,7 @@ mod requeue;
 mod resume;
 mod retry;
 mod root;
+mod schedule;
 mod serve;
 mod sessions;
 mod show;
@@ -126,6 +127,7 @@ enum Command {
     Requeue(requeue::Requeue),
     Pause(pause::Pause),
     Resume(resume::Resume),
+    Schedule(schedule::Schedule),
     Config(config::Config),
     Root(root::Root),
     Serve(serve::Serve),
@@ -154,6 +156,7 @@ impl Command {
             Self::Requeue(command) => command.run(context, out),
             Self::Pause(command) => command.run(context, out),
             Self::Resume(command) => command.run(context, out),
+            Self::Schedule(command) => command.run(context, out),
             Self::Config(command) => command.run(context, out),
             Self::Root(command) => command.run(context, out),
             Self::Serve(_) => serve::Serve::run(context, out),

@@ -2,10 +2,29 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use super::units::{parse_duration, parse_time};
-use crate::{clock::Timestamp, queue::JobRequest};
+use super::{
+    exit::Failure,
+    units::{parse_duration, parse_time},
+};
+use crate::{
+    clock::Timestamp,
+    queue::{JobRequest, Unique, state::State},
+};
+
+/// Among which jobs a unique key is unique.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Scope {
+    /// Those of the queue
+    #[default]
+    Queue,
+    /// All of the store
+    Store,
+}
+
+/// What stands for all arguments where fields of them may be named.
+const ALL_ARGS: &str = "args";
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct JobOptions {
@@ -21,6 +40,18 @@ pub(super) struct JobOptions {
     /// While a job with this key has not ended, give that one's id instead
     #[arg(long, value_name = "KEY")]
     pub(super) unique: Option<String>,
+    /// Make the unique key of the task and its arguments, or of these fields of them
+    #[arg(long, value_name = "args|FIELD,...", conflicts_with = "unique")]
+    pub(super) unique_by: Option<String>,
+    /// Hold the unique key for so long, also after the job has succeeded; no longer
+    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
+    pub(super) unique_within: Option<Duration>,
+    /// Among which jobs the key is unique
+    #[arg(long, value_name = "SCOPE", value_enum, default_value_t, hide_default_value = true)]
+    pub(super) unique_scope: Scope,
+    /// Hold the unique key in these states [default: until the job has ended]
+    #[arg(long, value_name = "STATE,...", value_delimiter = ',')]
+    pub(super) unique_while: Vec<State>,
     /// Its concurrency key: as many jobs of one key run at once as the queue's settings say, one by default
     #[arg(long, value_name = "KEY")]
     pub(super) key: Option<String>,
@@ -49,8 +80,8 @@ impl JobOptions {
         if let Some(at) = self.at {
             job = job.run_at(at);
         }
-        if let Some(unique) = &self.unique {
-            job = job.unique(unique);
+        if let Some(unique) = self.unique() {
+            job = job.unique_by(unique);
         }
         if let Some(key) = &self.key {
             job = job.key(key);
@@ -62,6 +93,41 @@ impl JobOptions {
             job = job.metadata(key, value);
         }
         if self.keep { job.keep() } else { job }
+    }
+
+    /// # Errors
+    /// Wrong usage: something is said of a unique key, and none is named.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let says_more = [
+            ("--unique-within", self.unique_within.is_some()),
+            ("--unique-scope", self.unique_scope != Scope::default()),
+            ("--unique-while", !self.unique_while.is_empty()),
+        ];
+        match says_more.into_iter().find(|(_, is_said)| *is_said) {
+            Some((option, _)) if self.unique.is_none() && self.unique_by.is_none() => Err(Failure::usage(format!(
+                "{option} is about a unique key, and none is named; add --unique KEY or --unique-by args"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn unique(&self) -> Option<Unique> {
+        let mut unique = match (&self.unique, self.unique_by.as_deref()) {
+            (Some(key), _) => Unique::key(key),
+            (None, Some(ALL_ARGS)) => Unique::args(),
+            (None, Some(fields)) => Unique::fields(fields.split(',').map(str::trim)),
+            (None, None) => return None,
+        };
+        if let Some(within) = self.unique_within {
+            unique = unique.within(within);
+        }
+        if self.unique_scope == Scope::Store {
+            unique = unique.across_queues();
+        }
+        if !self.unique_while.is_empty() {
+            unique = unique.while_in(&self.unique_while);
+        }
+        Some(unique)
     }
 }
 

@@ -32,6 +32,7 @@ Queues and processes:
   pause     Keep a queue's jobs from being claimed
   resume    Let a queue's jobs be claimed again
   sessions  The processes that work on the store
+  schedule  Jobs that are enqueued again and again: add, list, show, rm, pause, ...
 
 The store:
   config    The store's settings; with --queue, a queue's

@@ -167,6 +167,10 @@ fn told(store: &Store, event: &Event, verbose: bool) -> Option<String> {
             format!("recovered {} from session {session}", jobs.join(" "))
         }
         Event::Promoted { jobs } => format!("{} ready", counted(*jobs as u64, "scheduled job")),
+        Event::Scheduled { schedule, jobs } => {
+            let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+            format!("schedule {schedule}: enqueued {}", jobs.join(" "))
+        }
         Event::Pruned { jobs } => format!("{} pruned", counted(*jobs as u64, "ended job")),
     })
 }

@@ -151,7 +151,7 @@ fn retry(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
             return Err(refused(&job, home, "retried", "it has succeeded; enqueue it anew"));
         }
         Home::ById(ById::Finished | ById::Dead) => {
-            take_unique_back(context, &job)?;
+            context.take_unique_back(&job, State::Ready)?;
             context.take_out(&job, home);
             job.attempt = 0;
             job.finish = None;
@@ -168,20 +168,6 @@ fn retry(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
     let outcome = settled(&job, State::Ready);
     context.put_back(job)?;
     Ok(outcome)
-}
-
-/// A job that ended has given up its unique key; another may hold it by now.
-fn take_unique_back(context: &mut Context<'_>, job: &JobRecord) -> Result<()> {
-    let Some(unique) = job.unique() else { return Ok(()) };
-    let key = unique.row_of(&job.queue);
-    if let Some(holder) = context.rows.get(&key)?.and_then(|bytes| JobId::from_bytes(&bytes)) {
-        return Err(Error::invalid(format!(
-            "job {} can't be retried: job {holder} holds its unique key \"{}\" now",
-            job.id, unique.key
-        )));
-    }
-    context.rows.put(key, job.id.to_bytes().to_vec());
-    Ok(())
 }
 
 fn release(context: &mut Context<'_>, id: JobId, token: Token) -> Result<Outcome> {
@@ -243,7 +229,7 @@ fn prune(context: &mut Context<'_>, limit: usize) -> Result<Outcome> {
             Err(error) => return Err(error),
         };
         context.take_out(&job, home);
-        context.forget(&job);
+        context.forget(&job)?;
         jobs += 1;
     }
     Ok(Outcome::Pruned { jobs })

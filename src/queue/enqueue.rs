@@ -8,10 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     clock::Timestamp,
     codec::Payload,
-    engine::Rows,
     error::{Error, Result},
     queue::{
-        extra::{Extra, OnFailure, StateSet, UniqueRecord, UniqueScope, unique_row},
+        extra::{Extra, OnFailure, StateSet, UniqueRecord, UniqueScope},
         id::JobId,
         lane::check_priority,
         record::{Home, JobRecord},
@@ -20,7 +19,6 @@ use crate::{
         apply::Context,
         change::{BATCH_JOBS_MAX, Outcome},
         keys::ById,
-        view::inconsistent,
     },
 };
 
@@ -107,6 +105,12 @@ impl NewJob {
         check_name("task", &self.task)?;
         if let Some(unique) = self.unique() {
             check_name("unique key", &unique.key)?;
+            if unique.states.is_empty() {
+                return Err(Error::invalid("a unique key that is held in no state keeps nothing apart; name a state"));
+            }
+            if unique.within.is_some_and(|within| within.is_zero()) {
+                return Err(Error::invalid("a unique key that is held for no time keeps nothing apart; give it some"));
+            }
         }
         if let Some(key) = self.extra.as_ref().and_then(|extra| extra.key.as_deref()) {
             check_name("concurrency key", key)?;
@@ -123,7 +127,9 @@ pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome
     let priority = job.check()?;
     context.admit_bytes(metadata_bytes(&job.metadata))?;
     context.admit_payload(&format!("the arguments of \"{}\"", job.task), job.args.as_bytes().len())?;
-    if let Some(existing) = holder_of_unique(context, job)? {
+    if let Some(unique) = job.unique()
+        && let Some(existing) = context.holder_of_unique(&job.queue, unique)?
+    {
         return Ok(Outcome::Enqueued { job: existing, existing: true });
     }
 
@@ -168,27 +174,12 @@ pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome
     };
     let home = if run_at.is_some_and(|at| at > context.now) { Home::ById(ById::Due) } else { Home::Ready };
     context.put_in(&record, home)?;
-    if let Some(unique) = record.unique() {
-        context.rows.put(unique.row_of(&job.queue), id.to_bytes().to_vec());
-    }
     Ok(Outcome::Enqueued { job: id, existing: false })
 }
 
 fn extra_of(new: &NewExtra, now: Timestamp) -> Extra {
-    let unique = new.unique.as_ref().map(|unique| UniqueRecord {
-        key: unique.key.clone(),
-        scope: unique.scope,
-        states: unique.states,
-        until: unique.within.map(|within| now.after(within)),
-    });
+    let unique = new.unique.as_ref().map(|unique| UniqueRecord::of(unique, now));
     Extra { unique, key: new.key.clone(), timeout: new.timeout, at_most_once: new.at_most_once, ..Extra::default() }
-}
-
-fn holder_of_unique(context: &Context<'_>, job: &NewJob) -> Result<Option<JobId>> {
-    let Some(unique) = job.unique() else { return Ok(None) };
-    let key = &unique.key;
-    let Some(bytes) = context.rows.get(&unique_row(unique.scope, &job.queue, key))? else { return Ok(None) };
-    JobId::from_bytes(&bytes).map(Some).ok_or_else(|| inconsistent(format!("unique key \"{key}\" names no job")))
 }
 
 /// # Errors

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{clock::Timestamp, queue::state::State, store::keys};
+use crate::{clock::Timestamp, queue::state::State};
 
 /// The rare part of a job's record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,20 +37,6 @@ pub(crate) struct UniqueRecord {
     pub(crate) until: Option<Timestamp>,
 }
 
-impl UniqueRecord {
-    /// The key of the row that says which job holds it, for a job of a queue.
-    pub(crate) fn row_of(&self, queue: &str) -> Vec<u8> {
-        unique_row(self.scope, queue, &self.key)
-    }
-}
-
-pub(crate) fn unique_row(scope: UniqueScope, queue: &str, key: &str) -> Vec<u8> {
-    match scope {
-        UniqueScope::Queue => keys::unique(queue, key),
-        UniqueScope::Store => keys::unique("", key),
-    }
-}
-
 /// Among which jobs a unique key is unique.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum UniqueScope {
@@ -76,8 +62,19 @@ impl StateSet {
         Self(set)
     }
 
+    /// The states of jobs that have not ended, and of those that succeeded.
+    pub(crate) const UNENDED_OR_COMPLETED: Self = Self(Self::UNENDED.0 | Self::of(&[State::Completed]).0);
+
     pub(crate) fn contains(self, state: State) -> bool {
         self.0 & 1 << state as u8 != 0
+    }
+
+    pub(crate) fn contains_all(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
     }
 }
 

@@ -102,7 +102,7 @@ impl Queue {
                 continue;
             }
             let seen = inner.site.wakes();
-            let next = next_by_time(inner.rows()?.as_ref())?;
+            let next = next_by_time(inner.rows()?.as_ref(), inner.site.now())?;
             if next.is_some_and(|at| at <= inner.site.now()) {
                 inner.perform(Intent::Promote { limit: CLAIM_JOBS_MAX })?;
             }
@@ -242,7 +242,7 @@ impl Store {
         for queue in queues {
             let head: HeadRecord = get_record(rows.as_ref(), &keys::head(queue))?.unwrap_or_default();
             if !head.paused {
-                select(rows.as_ref(), queue, wanted, &mut seen)?;
+                select(rows.as_ref(), queue, wanted, self.inner.site.now(), &mut seen)?;
             }
         }
         let candidates = seen.jobs.iter().map(|job| Candidate { job: job.id, key: job.key_in(Home::Ready) }).collect();

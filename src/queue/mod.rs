@@ -4,6 +4,7 @@
 //! change, and move jobs only through `moves`. What a user holds is in `handle`, `jobs`, `view`, `lease` and `request`.
 
 pub(crate) mod admin;
+mod canonical;
 pub(crate) mod chunks;
 pub(crate) mod claim;
 pub(crate) mod config;
@@ -29,10 +30,13 @@ pub(crate) mod reclaim;
 pub(crate) mod record;
 mod request;
 pub(crate) mod room;
+pub(crate) mod schedule;
 pub(crate) mod select;
 pub(crate) mod settle;
 pub(crate) mod state;
 pub(crate) mod status;
+pub(crate) mod unique;
+mod uniqueness;
 mod view;
 
 #[cfg(test)]
@@ -55,6 +59,10 @@ mod settle_tests;
 mod table_tests;
 #[cfg(test)]
 mod tend_tests;
+#[cfg(test)]
+mod unique_model_tests;
+#[cfg(test)]
+mod unique_tests;
 
 pub(crate) use self::held::{HeldJob, held};
 pub use self::{
@@ -65,6 +73,11 @@ pub use self::{
     list::JobFilter,
     log::LogLine,
     request::{IntoJob, JobRequest},
+    schedule::{
+        define::{CatchUp, Schedule},
+        handle::ScheduleInfo,
+    },
     status::{JobStatus, Watch},
+    uniqueness::Unique,
     view::{Policy, QueueView},
 };

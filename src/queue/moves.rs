@@ -10,6 +10,7 @@ use crate::{
         lane::Lane,
         log,
         record::{Finish, Home, JobRecord, TaskRecord},
+        state::State,
     },
     store::{
         apply::Context,
@@ -54,6 +55,7 @@ impl Context<'_> {
         );
         self.rows.put_record(job.key_in(home), job)?;
         self.count_in(&job.queue, job.state_in(home));
+        self.note_unique(job, job.state_in(home))?;
         match home {
             Home::Ready if job.key().is_some() => {
                 self.rows.put(keys::place(job.id), job.key_in(home));
@@ -100,14 +102,21 @@ impl Context<'_> {
         self.count_completed(&job.queue);
         let config = self.config(&job.queue)?;
         let (keeps, retention) = (config.keeps_completed, config.retention_completed);
-        if job.result.is_none() && !job.keep && !keeps {
-            self.retire(&job);
-            self.forget(&job);
-            return Ok(());
-        }
-        let retention = retention.unwrap_or(self.settings()?.retention_completed);
         job.finish = Some(Finish::Completed);
-        self.end(job, ById::Finished, retention)
+        if job.result.is_some() || job.keep || keeps {
+            let retention = retention.unwrap_or(self.settings()?.retention_completed);
+            return self.end(job, ById::Finished, retention);
+        }
+        // A job that is kept for its unique key alone goes when that does.
+        let unique = job.unique().filter(|unique| unique.states.contains(State::Completed));
+        match unique.map(|unique| unique.until) {
+            Some(None) => {
+                let retention = retention.unwrap_or(self.settings()?.retention_completed);
+                self.end(job, ById::Finished, retention)
+            }
+            Some(Some(until)) if until > self.now => self.end(job, ById::Finished, std::time::Duration::ZERO),
+            _ => self.forget(&job),
+        }
     }
 
     pub(crate) fn end_cancelled(&mut self, mut job: JobRecord) -> Result<()> {
@@ -128,25 +137,27 @@ impl Context<'_> {
         job.suspect = false;
         job.cancelling = false;
         job.finished_at = Some(self.now);
-        job.expires_at = Some(self.now.after(retention));
-        self.retire(&job);
+        let state = job.state_in(Home::ById(family));
+        let kept_until = self.now.after(retention);
+        let held_until = job.unique().and_then(|unique| unique.keeps_until(state));
+        job.expires_at = Some(held_until.map_or(kept_until, |until| until.max(kept_until)));
         self.put_in(&job, Home::ById(family))
     }
 
-    /// S24: no unique key outlives its job.
-    fn retire(&mut self, job: &JobRecord) {
-        if let Some(unique) = job.unique() {
-            self.rows.remove(unique.row_of(&job.queue));
-        }
+    /// Leaves nothing of a job whose row was taken out.
+    pub(crate) fn forget(&mut self, job: &JobRecord) -> Result<()> {
+        self.give_up_unique(job)?;
+        self.forget_place(job);
+        log::forget(self, job);
+        Ok(())
     }
 
-    /// Removes what hangs on a job that is about to be gone, wherever it was.
-    pub(crate) fn forget(&mut self, job: &JobRecord) {
-        // It has a row for its place only where that is not its id; one with a concurrency key only while it is ready.
+    /// Removes the row that tells a job's place; it has one only where that is not its id, and one with a concurrency
+    /// key only while it is ready.
+    fn forget_place(&mut self, job: &JobRecord) {
         if job.place != job.id && job.key().is_none() {
             self.rows.remove(keys::place(job.id));
         }
-        log::forget(self, job);
     }
 
     /// Gives a job a place at the back of its queue.

@@ -52,8 +52,8 @@ pub(crate) fn promote(context: &mut Context<'_>, limit: usize) -> Result<Outcome
 }
 
 /// When something that time brings is next: a scheduled job, or a token for jobs that wait for one.
-pub(crate) fn next_by_time(rows: &dyn Rows) -> Result<Option<Timestamp>> {
-    Ok(next_due(rows)?.into_iter().chain(next_token(rows, Timestamp::now())?).min())
+pub(crate) fn next_by_time(rows: &dyn Rows, now: Timestamp) -> Result<Option<Timestamp>> {
+    Ok(next_due(rows)?.into_iter().chain(next_token(rows, now)?).min())
 }
 
 /// When the next scheduled job is due.

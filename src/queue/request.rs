@@ -9,8 +9,8 @@ use crate::{
     codec::Payload,
     error::Result,
     queue::{
-        enqueue::{ATTEMPTS_DEFAULT, NewExtra, NewJob, NewUnique, When},
-        extra::{StateSet, UniqueScope},
+        enqueue::{ATTEMPTS_DEFAULT, NewExtra, NewJob, When},
+        uniqueness::Unique,
     },
     task::Task,
 };
@@ -35,6 +35,7 @@ pub struct JobRequest {
     attempts_max: u32,
     metadata: Vec<(String, String)>,
     keep: bool,
+    unique: Option<Unique>,
     extra: NewExtra,
 }
 
@@ -51,7 +52,7 @@ impl JobRequest {
 
     /// A job of a [`Task`].
     pub fn task<T: Task>(task: &T) -> Self {
-        Self::of(T::ID, T::VERSION, Payload::bincode(task), T::ATTEMPTS_MAX)
+        Self { unique: task.uniqueness(), ..Self::of(T::ID, T::VERSION, Payload::bincode(task), T::ATTEMPTS_MAX) }
     }
 
     fn of(task: &str, args_version: u32, args: Result<Payload>, attempts_max: u32) -> Self {
@@ -64,6 +65,7 @@ impl JobRequest {
             attempts_max,
             metadata: Vec::new(),
             keep: false,
+            unique: None,
             extra: NewExtra::default(),
         }
     }
@@ -93,9 +95,14 @@ impl JobRequest {
     }
 
     /// While a job with this key is in the queue and has not ended, enqueueing another gives that one's id.
-    pub fn unique(mut self, key: impl Into<String>) -> Self {
-        self.extra.unique =
-            Some(NewUnique { key: key.into(), scope: UniqueScope::Queue, states: StateSet::UNENDED, within: None });
+    /// [`JobRequest::unique_by`] has more to choose.
+    pub fn unique(self, key: impl Into<String>) -> Self {
+        self.unique_by(Unique::key(key))
+    }
+
+    /// While a job holds the same unique key, enqueueing another gives that one's id.
+    pub fn unique_by(mut self, unique: Unique) -> Self {
+        self.unique = Some(unique);
         self
     }
 
@@ -137,17 +144,20 @@ impl JobRequest {
     }
 
     pub(crate) fn for_queue(self, queue: &str) -> Result<NewJob> {
+        let args = self.args?;
+        let mut extra = self.extra;
+        extra.unique = self.unique.map(|unique| unique.resolve(&self.task, &args)).transpose()?;
         Ok(NewJob {
             queue: queue.to_owned(),
             task: self.task,
-            args: self.args?,
+            args,
             args_version: self.args_version,
             priority: self.priority,
             when: self.when,
             attempts_max: self.attempts_max,
             metadata: self.metadata,
             keep: self.keep,
-            extra: (self.extra != NewExtra::default()).then(|| Box::new(self.extra)),
+            extra: (extra != NewExtra::default()).then(|| Box::new(extra)),
         })
     }
 }

@@ -73,8 +73,14 @@ impl Selection {
 }
 
 /// Adds to a selection what a queue has to offer to whoever looks now.
-pub(crate) fn select(rows: &dyn Rows, queue: &str, wanted: &Wanted, selection: &mut Selection) -> Result<()> {
-    select_within(rows, queue, wanted, &Room::seen(rows, queue, Timestamp::now())?, selection)
+pub(crate) fn select(
+    rows: &dyn Rows,
+    queue: &str,
+    wanted: &Wanted,
+    now: Timestamp,
+    selection: &mut Selection,
+) -> Result<()> {
+    select_within(rows, queue, wanted, &Room::seen(rows, queue, now)?, selection)
 }
 
 /// Adds to a selection what a queue has to offer, and its limits leave room for.

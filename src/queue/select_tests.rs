@@ -4,6 +4,7 @@ use std::{collections::HashSet, time::Duration};
 
 use super::rig_tests::{QUEUE, Rig, claim, ids, job, reclaim};
 use crate::{
+    clock::Timestamp,
     queue::{
         admin::{Admin, EMPTY_LANES_KEPT, lanes_to_sweep},
         claim::Claim,
@@ -37,7 +38,7 @@ fn only(task: &str) -> Wanted {
 fn reads_to_claim(rig: &Rig, task: &str) -> (usize, usize, Vec<JobId>) {
     let (peeked, selection) = rig.rows.reads_of(|rows| {
         let mut selection = Selection::default();
-        select(rows, QUEUE, &only(task), &mut selection).unwrap();
+        select(rows, QUEUE, &only(task), Timestamp::now(), &mut selection).unwrap();
         selection
     });
     let found = selection.jobs.iter().map(|job| job.id).collect();
@@ -117,7 +118,7 @@ fn claim_reads_few_rows_more_than_it_takes() {
     let (reads, selection) = rig.rows.reads_of(|rows| {
         let mut selection = Selection::default();
         let wanted = Wanted { tasks: Tasks::Any, jobs_max: 100, idle: true };
-        select(rows, QUEUE, &wanted, &mut selection).unwrap();
+        select(rows, QUEUE, &wanted, Timestamp::now(), &mut selection).unwrap();
         selection
     });
     assert_eq!(selection.jobs.len(), 100);
@@ -136,7 +137,7 @@ fn many_suspect_jobs_cost_a_busy_worker_nothing() {
         let wanted = Wanted { idle: false, ..only("known") };
         let (reads, selection) = rig.rows.reads_of(|rows| {
             let mut selection = Selection::default();
-            select(rows, QUEUE, &wanted, &mut selection).unwrap();
+            select(rows, QUEUE, &wanted, Timestamp::now(), &mut selection).unwrap();
             selection
         });
         assert_eq!(selection.jobs[0].id, id);

@@ -120,7 +120,7 @@ impl<'a> QueueView<'a> {
         let wanted = Wanted { tasks: self.tasks.clone(), jobs_max, idle: self.idle && read == 0 };
         let selection = self.snapshot.read_exactly(|rows| {
             let mut selection = Selection::default();
-            select(rows, &self.queue, &wanted, &mut selection)?;
+            select(rows, &self.queue, &wanted, self.snapshot.inner().site.now(), &mut selection)?;
             Ok(selection)
         })?;
         self.suspects_wait |= selection.suspects_wait;

@@ -125,6 +125,7 @@ fn perform(intent: &Intent, context: &mut Context<'_>) -> Result<Outcome> {
         Intent::Promote { limit } => queue::promote::promote(context, *limit),
         Intent::Reclaim(reclaim) => queue::reclaim::reclaim(context, reclaim),
         Intent::Administer(admin) => queue::admin::administer(context, admin),
+        Intent::Schedule { name, act } => queue::schedule::schedule(context, name, act),
     }
 }
 

@@ -15,6 +15,7 @@ use crate::{
         enqueue::NewJob,
         id::{JobId, Token},
         reclaim::{Reclaim, Reclaimed},
+        schedule::{ScheduleAct, Scheduled},
         settle::{Each, Settle, Settled},
     },
     store::{
@@ -65,6 +66,8 @@ impl Change {
             Intent::Enqueue(job) => job.args.as_bytes().len(),
             Intent::Settle(settle) => settle.payload_bytes(),
             Intent::SettleEach(settlements) => settlements.iter().map(Settle::payload_bytes).sum(),
+            Intent::Schedule { act: ScheduleAct::Define { job, .. }, .. } => job.args.as_bytes().len(),
+            Intent::Schedule { act: ScheduleAct::Fire(fire), .. } => fire.bytes,
             _ => 0,
         };
         self.intents.iter().map(of_intent).sum()
@@ -133,6 +136,10 @@ pub(crate) enum Intent {
     },
     Reclaim(Reclaim),
     Administer(Admin),
+    Schedule {
+        name: String,
+        act: ScheduleAct,
+    },
 }
 
 /// What became of one intent, in the order of the change.
@@ -154,6 +161,7 @@ pub(crate) enum Outcome {
     Pruned {
         jobs: usize,
     },
+    Scheduled(Scheduled),
 }
 
 /// What became of a change that was neither a conflict nor refused (those are errors).

@@ -4,11 +4,18 @@
 use std::{collections::BTreeMap, ops::ControlFlow, path::Path, time::Duration};
 
 use crate::{
-    clock::{deadline_after, monotonic},
+    clock::{Timestamp, deadline_after, monotonic},
     engine::redb::{Redb, RedbOptions},
-    engine::{Engine as _, SnapshotError},
+    engine::{Engine as _, Rows, SnapshotError},
     error::Result,
-    queue::{held, id::SessionId},
+    queue::{
+        held,
+        id::SessionId,
+        schedule::{
+            ScheduleRecord,
+            plan::{MISSED_AFTER, due_schedules},
+        },
+    },
     store::{keys, object::StoreRecord, open::check_format, recovery::log_in_use, view::get_record},
 };
 
@@ -23,6 +30,9 @@ pub(crate) struct Glance {
     pub(crate) is_all: bool,
     /// How many jobs each session holds.
     pub(crate) held: BTreeMap<SessionId, u64>,
+    /// Schedules whose slot nobody has enqueued though its time has passed, and that slot; and whether this program
+    /// could.
+    pub(crate) overdue: Vec<(String, Timestamp, bool)>,
 }
 
 /// Looks; nothing where the last writer died, so that the file has to be recovered first. Rows are counted for about so
@@ -42,6 +52,7 @@ pub(crate) fn glance(path: &Path, patience: Duration) -> Result<Option<Glance>> 
         row_bytes: 0,
         is_all: true,
         held: BTreeMap::new(),
+        overdue: overdue(rows.as_ref())?,
     };
     for job in held(rows.as_ref())? {
         *glance.held.entry(job.session).or_default() += 1;
@@ -56,4 +67,17 @@ pub(crate) fn glance(path: &Path, patience: Duration) -> Result<Option<Glance>> 
     drop(rows);
     engine.close()?;
     Ok(Some(glance))
+}
+
+fn overdue(rows: &dyn Rows) -> Result<Vec<(String, Timestamp, bool)>> {
+    let now = Timestamp::now();
+    let mut overdue = Vec::new();
+    for name in due_schedules(rows, now)? {
+        // One that can't be read is for `check` to tell of.
+        let Ok(Some(record)) = get_record::<ScheduleRecord>(rows, &keys::schedule(&name)) else { continue };
+        if let Some(slot) = record.slot().filter(|slot| now.since(*slot) > MISSED_AFTER) {
+            overdue.push((name, slot, record.spec.is_known()));
+        }
+    }
+    Ok(overdue)
 }

@@ -8,7 +8,7 @@ use crate::{
     codec::{self, Payload, Record},
     error::ErrorKind,
     queue::{
-        JobRequest,
+        CatchUp, JobRequest,
         config::{ConfigRecord, RateRecord},
         extra::{Extra, OnFailure, StateSet, UniqueRecord, UniqueScope, WaitsRecord},
         id::{JobId, SessionId, Token},
@@ -17,6 +17,8 @@ use crate::{
         log::LineRecord,
         rate::bucket_of,
         record::{CountRecord, ErrorRecord, Finish, HeadRecord, JobRecord, LeaseRecord, ProgressRecord, TaskRecord},
+        schedule::{ScheduleRecord, spec::Spec},
+        unique::Holder,
     },
     store::{
         change::{ChangeId, ClientId},
@@ -203,6 +205,21 @@ fn records_of_a_queue_have_their_golden_bytes() {
     golden(&bucket_of(70_000, Timestamp::from_millis(1_700_000_000_000)), "0101fc70110100fd0068e5cf8b010000");
     let holding = vec![JobId { version: 9, index: 1 }, JobId { version: 300, index: 0 }];
     golden(&KeyStateRecord { running: 2, holding }, "010102020901fb2c0100");
+    let new = JobRequest::new("report", &7u32).unique("key").for_queue("media").unwrap();
+    let schedule = ScheduleRecord {
+        spec: Spec::Cron { expression: "30 4 * * *".into(), zone: "Europe/Berlin".into() },
+        job: new,
+        catch_up: CatchUp::All(100),
+        paused: true,
+        last: Some(Timestamp::from_millis(1_700_000_000_000)),
+        last_job: Some(JobId { version: 1042, index: 3 }),
+        next: Some(Timestamp::from_millis(1_700_000_000_001)),
+    };
+    golden(
+        &schedule,
+        "0101010a33302034202a202a202a0d4575726f70652f4265726c696e056d65646961067265706f7274000107010000140000 \
+         0101036b6579000f00000000000000000002640101fd0068e5cf8b01000001fb12040301fd0168e5cf8b010000",
+    );
     golden(&TaskRecord { number: 5, name: "resize".into() }, "01010506726573697a65");
 }
 
@@ -227,11 +244,27 @@ fn records_of_the_store_have_their_golden_bytes() {
 }
 
 #[test]
+fn holders_of_unique_keys_have_their_golden_bytes() {
+    let job = JobId { version: 1042, index: 3 };
+    let until = Some(Timestamp::from_millis(1_700_000_000_000));
+    for (holder, text) in [
+        (Holder { job, until: None }, "000000000000041200000003"),
+        (Holder { job, until }, "0000000000000412000000030000018bcfe56800"),
+    ] {
+        let bytes = unhex(text);
+        assert_eq!(hex(&holder.to_bytes()), text);
+        assert_eq!(Holder::from_bytes(&bytes), Some(holder));
+        assert_eq!(Holder::from_bytes(&bytes[1..]), None);
+        assert_eq!(Holder::from_bytes(&[&bytes[..], &[0]].concat()), None);
+    }
+}
+
+#[test]
 fn keys_have_their_golden_bytes() {
     let lane = Lane::new(-100, 5, true);
     let id = JobId { version: 1042, index: 3 };
     let at = Timestamp::from_millis(1_700_000_000_000);
-    let keys: [(Vec<u8>, &str); 30] = [
+    let keys: [(Vec<u8>, &str); 32] = [
         (keys::FORMAT.to_vec(), "01"),
         (keys::STORE.to_vec(), "02"),
         (keys::LOG.to_vec(), "03"),
@@ -254,6 +287,8 @@ fn keys_have_their_golden_bytes() {
         (keys::place(id), "37000000000000041200000003"),
         (keys::expiry(at, id), "380000018bcfe56800000000000000041200000003"),
         (keys::unique("media", "cat"), "396d6564696100636174"),
+        (keys::schedule("nightly"), "506e696768746c79"),
+        (keys::slot(at, "nightly"), "510000018bcfe568006e696768746c79"),
         (keys::job_log(id, 5), "3e00000000000004120000000300000005"),
         (keys::bucket("media"), "246d65646961"),
         (keys::lane("media", lane.with_key()), "226d6564696100c80000000503"),

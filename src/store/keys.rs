@@ -41,9 +41,11 @@ mod family {
     pub(super) const JOB_LOG: u8 = 0x3e;
     pub(super) const CLIENT_HORIZON: u8 = 0x40;
     pub(super) const CLIENT: u8 = 0x41;
+    pub(super) const SCHEDULE: u8 = 0x50;
+    pub(super) const SLOT: u8 = 0x51;
 
     /// All of them, in order.
-    pub(super) const ALL: [u8; 28] = [
+    pub(super) const ALL: [u8; 30] = [
         FORMAT,
         STORE,
         LOG,
@@ -72,6 +74,8 @@ mod family {
         JOB_LOG,
         CLIENT_HORIZON,
         CLIENT,
+        SCHEDULE,
+        SLOT,
     ];
 }
 
@@ -460,6 +464,31 @@ pub(crate) fn client_of(key: &[u8]) -> Option<ClientId> {
     let (born, random) = key.get(1..)?.split_first_chunk::<8>()?;
     let random: [u8; 8] = random.try_into().ok()?;
     Some(ClientId { born: Version(u64::from_be_bytes(*born)), random: u64::from_be_bytes(random) })
+}
+
+/// A schedule.
+pub(crate) fn schedule(name: &str) -> Vec<u8> {
+    key(family::SCHEDULE, &[name.as_bytes()])
+}
+
+/// All schedules.
+pub(crate) fn schedules() -> Range {
+    prefixed(vec![family::SCHEDULE])
+}
+
+/// The entry of a schedule in the index by its next slot.
+pub(crate) fn slot(at: Timestamp, name: &str) -> Vec<u8> {
+    key(family::SLOT, &[&at.as_millis().to_be_bytes(), name.as_bytes()])
+}
+
+/// The schedules by their next slots, soonest first.
+pub(crate) fn slots() -> Range {
+    prefixed(vec![family::SLOT])
+}
+
+/// The schedule's name in the key of its slot.
+pub(crate) fn slot_name(key: &[u8]) -> Option<String> {
+    std::str::from_utf8(key.get(9..)?).ok().map(str::to_owned)
 }
 
 /// The queue whose jobs a row may make claimable: that of a ready job, or of a concurrency key that lets one run; of a

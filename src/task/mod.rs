@@ -21,7 +21,7 @@ pub(crate) use self::{backoff::default_backoff, job::StopFlag, registry::RunOutp
 use crate::{
     codec::Payload,
     error::{Error, Result},
-    queue::{JobRequest, enqueue::ATTEMPTS_DEFAULT},
+    queue::{JobRequest, Unique, enqueue::ATTEMPTS_DEFAULT},
 };
 
 /// A task whose arguments are the fields of a struct.
@@ -84,6 +84,12 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
             Self::ID,
             Self::VERSION
         )))
+    }
+
+    /// What makes its jobs unique where a request says nothing else, as `Some(Unique::by(&self.user).per_task())`;
+    /// nothing by default.
+    fn uniqueness(&self) -> Option<Unique> {
+        None
     }
 
     /// A request to run this no sooner than so long after the commit.

@@ -94,6 +94,13 @@ pub enum Event {
         /// How many.
         jobs: usize,
     },
+    /// Slots of a schedule had come, and were enqueued.
+    Scheduled {
+        /// The schedule's name.
+        schedule: String,
+        /// Their jobs; where a unique key was held, those that were there already.
+        jobs: Vec<JobId>,
+    },
     /// Ended jobs whose time was over were removed.
     Pruned {
         /// How many.

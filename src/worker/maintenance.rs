@@ -1,5 +1,6 @@
 //! What every worker does beside its jobs, safely in all of them at once: scheduled jobs are made ready when their time
-//! comes, jobs of dead and stopped sessions are taken back, ended ones are removed when theirs is over.
+//! comes, slots of schedules are enqueued at theirs, jobs of dead and stopped sessions are taken back, ended ones are
+//! removed when their time is over.
 
 use std::{
     sync::Arc,
@@ -26,8 +27,10 @@ use crate::{
 };
 
 mod recovery;
+mod slots;
 
 use recovery::{LEASES_EVERY, Recovery};
+use slots::Slots;
 
 /// W7: how often the other sessions are looked at.
 const SESSIONS_EVERY: Duration = Duration::from_millis(200);
@@ -39,10 +42,18 @@ const PRUNE_EVERY: Duration = Duration::from_secs(10);
 /// How many jobs one change promotes or prunes.
 const SLICE: usize = 500;
 
+/// Enqueues the slots of schedules that have come, at once.
+pub(crate) fn enqueue_due_slots(store: &Store) -> Result<()> {
+    let mut slots = Slots::new();
+    slots.look(store.inner.rows()?.as_ref())?;
+    slots.fire(store, &[])
+}
+
 struct Maintenance {
     store: Store,
     setup: Arc<Setup>,
     recovery: Recovery,
+    slots: Slots,
     seen_wakes: Option<u64>,
     /// When somebody last committed, as far as this thread saw.
     quiet_since: Instant,
@@ -60,6 +71,7 @@ pub(crate) fn start(store: &Store, setup: &Arc<Setup>) -> Result<Alarm> {
     let now = monotonic();
     let mut maintenance = Maintenance {
         recovery: Recovery::new(store, setup)?,
+        slots: Slots::new(),
         store: store.clone(),
         setup: setup.clone(),
         seen_wakes: None,
@@ -93,6 +105,8 @@ impl Maintenance {
             self.next_promote = if promoted.is_err() { now + SESSIONS_EVERY } else { now };
             self.tell_trouble("make scheduled jobs ready", promoted);
         }
+        let fired = self.slots.fire(&self.store, &self.setup.listeners);
+        self.tell_trouble("enqueue what is scheduled", fired);
         if now >= self.next_sessions {
             let every = self.sessions_every();
             self.next_sessions = now + every;
@@ -113,9 +127,10 @@ impl Maintenance {
         if !self.store.inner.is_stone() {
             return wake_poll(self.quiet_since, now);
         }
-        let until_due = self.next_due.map(|at| at.since(self.store.inner.site.now()).max(Duration::from_millis(1)));
+        let time = self.store.inner.site.now();
+        let until_due = self.next_due.map(|at| at.since(time).max(Duration::from_millis(1)));
         let until_look = self.next_sessions.min(self.next_prune).saturating_duration_since(now);
-        until_due.map_or(until_look, |due| due.min(until_look))
+        until_due.into_iter().chain(self.slots.until_next(time)).fold(until_look, Duration::min)
     }
 
     /// How soon the sessions are looked at again. A stone is told at once who is gone; that somebody is stopped shows
@@ -160,7 +175,9 @@ impl Maintenance {
             self.quiet_since = now;
         }
         if self.seen_wakes != Some(wakes) || now >= self.next_look {
-            self.next_due = next_by_time(self.store.inner.peek()?.as_ref())?;
+            let rows = self.store.inner.peek()?;
+            self.next_due = next_by_time(rows.as_ref(), self.store.inner.site.now())?;
+            self.slots.look(rows.as_ref())?;
             self.seen_wakes = Some(wakes);
             self.next_look = now + LOOK_ANYWAY;
         }

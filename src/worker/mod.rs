@@ -21,13 +21,18 @@ mod turn;
 
 use std::{sync::Arc, time::Duration};
 
+pub(crate) use self::maintenance::enqueue_due_slots;
 pub use self::{event::Event, stop::StopHandle};
 use crate::{
-    error::{Error, Result},
-    queue::{Policy, QueueStats, enqueue::check_name},
+    clock::sleep,
+    error::{Error, ErrorKind, Result},
+    queue::{Policy, QueueStats, Schedule, enqueue::check_name, schedule::define::Definition},
     store::{Store, alarm::Alarm},
     task::{Registry, Task},
-    worker::{event::Listener, prefetch::Prefetch},
+    worker::{
+        event::{Listener, tell},
+        prefetch::Prefetch,
+    },
 };
 
 /// The most handlers that one worker runs at once.
@@ -59,6 +64,7 @@ pub struct Worker {
 pub(crate) struct Setup {
     pub(crate) queues: Vec<String>,
     pub(crate) registry: Registry,
+    pub(crate) schedules: Vec<Definition>,
     pub(crate) concurrency: usize,
     pub(crate) prefetch: Prefetch,
     pub(crate) policy: Policy,
@@ -122,6 +128,7 @@ impl Worker {
             setup: Setup {
                 queues: Vec::new(),
                 registry: Registry::new(),
+                schedules: Vec::new(),
                 concurrency: 1,
                 prefetch: Prefetch::Adapted,
                 policy: Policy::default(),
@@ -161,6 +168,31 @@ impl Worker {
     pub fn task<T: Task>(mut self) -> Self {
         if let Err(error) = self.setup.registry.task::<T>() {
             self.wrong.get_or_insert(error);
+        }
+        self
+    }
+
+    /// Defines this schedule when it begins, as [`Store::schedule`] does: in as many workers as you like.
+    ///
+    /// ```
+    /// use casque::{JobRequest, Registry, Schedule, Store, Worker};
+    /// use std::time::Duration;
+    ///
+    /// # let store = Store::in_memory()?;
+    /// let mut tasks = Registry::new();
+    /// tasks.register("sweep", |_, (): ()| Ok(()))?;
+    /// let sweep = Schedule::every("sweep", Duration::from_secs(900), JobRequest::new("sweep", &()));
+    /// let worker = Worker::new(&store).tasks(tasks).schedule(sweep);
+    /// # worker.stop_handle().stop();
+    /// worker.run()?;
+    /// # Ok::<(), casque::Error>(())
+    /// ```
+    pub fn schedule(mut self, schedule: Schedule) -> Self {
+        match schedule.checked() {
+            Ok(definition) => self.setup.schedules.push(definition),
+            Err(error) => {
+                self.wrong.get_or_insert(error);
+            }
         }
         self
     }
@@ -262,8 +294,28 @@ impl Worker {
         if setup.queues.is_empty() {
             setup.queues.push("default".to_owned());
         }
+        define(&self.store, &setup)?;
         keeper::run(&self.store, setup)
     }
+}
+
+/// Defines the schedules of a worker. What will pass is waited for.
+fn define(store: &Store, setup: &Setup) -> Result<()> {
+    for definition in &setup.schedules {
+        let mut failures = 0;
+        while let Err(error) = store.define(definition) {
+            if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) {
+                return Err(error);
+            }
+            if setup.stop.is_stopping() {
+                return Ok(());
+            }
+            failures += 1;
+            tell(&setup.listeners, &Event::Trouble { doing: "define a schedule", message: error.full_message() });
+            sleep(pause_after(failures));
+        }
+    }
+    Ok(())
 }
 
 /// How long to wait before trying again what has just failed, after so many failures in a row.

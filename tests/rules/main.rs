@@ -10,6 +10,7 @@ mod processes;
 mod progress;
 mod queue_limits;
 mod root;
+mod schedules;
 mod settle;
 mod unique;
 mod workers;

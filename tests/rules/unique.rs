@@ -2,9 +2,9 @@
 
 use std::{collections::HashSet, sync::Barrier, thread, time::Duration};
 
-use casque::{ErrorKind, State};
+use casque::{ErrorKind, JobRequest, State, Task, Unique};
 
-use crate::{Act, claim_one, dead, job, kind, on_each_engine};
+use crate::{Act, claim_one, dead, job, kind, on_each_engine, refused};
 
 /// S23, with threads.
 #[test]
@@ -89,6 +89,82 @@ fn dead_job_whose_unique_key_another_holds_is_not_retried() {
         store.retry(first.id).unwrap();
         assert_eq!(queue.enqueue(job().unique("key")).unwrap(), first.id, "it holds its key again");
         assert_eq!(kind(store.retry(second)), ErrorKind::Invalid);
+    });
+}
+
+#[test]
+fn jobs_are_unique_by_what_is_said_of_them_and_get_the_id_of_the_one_there_is() {
+    on_each_engine(|store| {
+        let queue = store.queue("q");
+        let to = |task: &str, user: u64, unique: Unique| JobRequest::new(task, &(user, "x")).unique_by(unique);
+        let enqueue = |job: JobRequest| queue.enqueue(job).unwrap();
+        let by_args = enqueue(to("a", 1, Unique::args()));
+        assert_eq!(enqueue(to("a", 1, Unique::args())), by_args);
+        assert_ne!(enqueue(to("a", 2, Unique::args())), by_args);
+        assert_ne!(enqueue(to("b", 1, Unique::args())), by_args);
+
+        let by_value = enqueue(to("a", 1, Unique::by(&1u64)));
+        assert_eq!(enqueue(to("b", 5, Unique::by(&1u64))), by_value);
+        assert_ne!(enqueue(to("b", 5, Unique::by(&1u64).per_task())), by_value);
+
+        let json = |text: &str| {
+            let args = casque::Payload::from_json_text(text).unwrap();
+            JobRequest::with_payload("a", args).unique_by(Unique::fields(["user"]))
+        };
+        let by_field = enqueue(json(r#"{"user": {"id": 1, "name": "x"}, "n": 1}"#));
+        assert_eq!(enqueue(json(r#"{"n": 2, "user": {"name": "x", "id": 1}}"#)), by_field);
+        refused(store, || queue.enqueue(json(r#"{"usr": 1}"#)), ErrorKind::Invalid, &["no field \"user\"", "usr"]);
+
+        let everywhere =
+            |queue: &str| store.queue(queue).enqueue(to("a", 1, Unique::key("k").across_queues())).unwrap();
+        assert_eq!(everywhere("one"), everywhere("two"));
+    });
+}
+
+#[test]
+fn key_with_a_time_is_held_after_its_job_has_succeeded_and_not_after_it_has_died() {
+    on_each_engine(|store| {
+        let queue = store.queue("q");
+        let once = || job().unique_by(Unique::key("key").within(Duration::from_hours(1)));
+        let first = queue.enqueue(once()).unwrap();
+        claim_one(&queue).complete().unwrap();
+        assert_eq!(store.job(first).unwrap().state, State::Completed, "it is kept for its key");
+        assert_eq!(queue.enqueue(once()).unwrap(), first);
+        let other = || job().unique_by(Unique::key("other").within(Duration::from_hours(1)));
+        let died = queue.enqueue(other()).unwrap();
+        claim_one(&queue).fail("no", None).unwrap();
+        assert_ne!(queue.enqueue(other()).unwrap(), died);
+    });
+}
+
+#[test]
+fn task_says_what_makes_its_jobs_unique_and_a_request_something_else() {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Remind {
+        user: u64,
+        text: String,
+    }
+
+    impl Task for Remind {
+        const ID: &'static str = "remind";
+        type Output = ();
+
+        fn run(self, _: &casque::Job) -> Result<(), casque::TaskError> {
+            Ok(())
+        }
+
+        fn uniqueness(&self) -> Option<Unique> {
+            Some(Unique::by(&self.user).per_task())
+        }
+    }
+
+    on_each_engine(|store| {
+        let queue = store.queue("q");
+        let remind = |user, text: &str| Remind { user, text: text.to_owned() };
+        let first = queue.enqueue(&remind(1, "a")).unwrap();
+        assert_eq!(queue.enqueue(&remind(1, "b")).unwrap(), first);
+        assert_ne!(queue.enqueue(&remind(2, "a")).unwrap(), first);
+        assert_ne!(queue.enqueue(remind(1, "a").unique("another")).unwrap(), first);
     });
 }
 
