@@ -1,6 +1,8 @@
 //! Checking a store at rest: every invariant that can be read off its rows, and the engine's own structure. It changes
 //! nothing but what the engine repairs of itself, and tells all it finds, not only the first.
 
+mod links;
+
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fmt,
@@ -67,6 +69,8 @@ pub(crate) fn check_rows(rows: &dyn Rows) -> Result<Vec<Finding>> {
     check.indexes()?;
     check.places()?;
     check.uniques()?;
+    check.dependents()?;
+    check.refs()?;
     check.heads_and_counts()?;
     check.clients()?;
     check.foreign_rows()?;
@@ -91,6 +95,9 @@ struct Seen {
     index: Option<Vec<u8>>,
     /// The key of the row that holds its unique key for it.
     unique: Option<Vec<u8>>,
+    has_dependents: bool,
+    /// The keys of the rows by which it is referred to.
+    refs: Vec<Vec<u8>>,
 }
 
 impl<'a> Check<'a> {
@@ -248,7 +255,15 @@ impl<'a> Check<'a> {
         *self.counts.entry(job.queue.clone()).or_default().now_in(state) += 1;
         let unique =
             job.unique().filter(|unique| unique.states.contains(state)).map(|unique| unique.row_of(&job.queue));
-        let seen = Seen { state, place: job.place, index, unique };
+        let extra = job.extra.as_deref();
+        let seen = Seen {
+            state,
+            place: job.place,
+            index,
+            unique,
+            has_dependents: extra.is_some_and(|extra| extra.has_dependents),
+            refs: extra.iter().flat_map(|extra| &extra.refs).map(|reference| reference.row()).collect(),
+        };
         if let Some(other) = self.jobs.insert(id, seen) {
             self.find(format!("job {id} is both {} and {state} (INV-1)", other.state));
         }
@@ -259,7 +274,11 @@ impl<'a> Check<'a> {
     fn indexes(&mut self) -> Result<()> {
         for (name, range) in [("schedule", keys::due_times()), ("retention", keys::expiries())] {
             let mut stray = Vec::new();
-            for_each(self.rows, &range, |key, _| {
+            for_each(self.rows, &range, |key, bytes| {
+                if keys::is_untold(key) {
+                    stray.extend(Self::untold(self.rows, key, bytes)?);
+                    return Ok(());
+                }
                 let job = keys::id_at_end(key).and_then(|id| self.jobs.get(&id));
                 if job.is_none_or(|job| job.index.as_deref() != Some(key)) {
                     stray.push(format!("an entry of the {name} index names no such job: {}", hex(key)));

@@ -76,6 +76,11 @@ pub use worker::{Event, Report, StopHandle, Worker};
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// Jobs that have to do with each other: what waits for what, and how a transaction refers to a job.
+pub mod flow {
+    pub use crate::queue::{Awaited, Batch, Flow, JobRef, OnFailure, Step};
+}
+
 /// What the types above are made of, give and take; few programs need to name them.
 pub mod types {
     #[cfg(feature = "exec")]

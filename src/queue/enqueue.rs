@@ -98,6 +98,10 @@ impl NewJob {
         self.extra.as_ref()?.unique.as_ref()
     }
 
+    fn is_at_most_once(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.at_most_once)
+    }
+
     /// Checks all that can be told without the store; gives the priority.
     ///
     /// # Errors
@@ -121,6 +125,15 @@ pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome
     context.admit_bytes(metadata_bytes(&job.metadata))?;
     context.admit_payload(&format!("the arguments of \"{}\"", job.task), job.args.as_bytes().len())?;
     if let Some(existing) = holder_of_unique(context, job)? {
+        if let Some(extra) = &job.extra {
+            if !extra.before.is_empty() {
+                context.join_existing(existing, &extra.before)?;
+            }
+            if extra.is_referenced {
+                context.add_ref(existing)?;
+            }
+        }
+        context.enqueued.push(existing);
         return Ok(Outcome::Enqueued { job: existing, existing: true });
     }
 
@@ -146,7 +159,7 @@ pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome
         args_version: job.args_version,
         metadata: job.metadata.clone(),
         attempt: 0,
-        attempts_max: job.attempts_max,
+        attempts_max: if job.is_at_most_once() { 1 } else { job.attempts_max },
         suspect: false,
         cancelling: false,
         keep: job.keep,
@@ -160,24 +173,41 @@ pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome
         result: None,
         errors: Vec::new(),
         finish: None,
-        extra: job.extra.as_ref().map(|extra| Box::new(extra_of(extra, context.now))),
+        extra: job.extra.as_ref().map(|extra| Box::new(extra_of(extra, context))),
     };
-    let home = if run_at.is_some_and(|at| at > context.now) { Home::ById(ById::Due) } else { Home::Ready };
-    context.put_in(&record, home)?;
     if let Some(unique) = record.unique() {
         context.rows.put(unique.row_of(&job.queue), id.to_bytes().to_vec());
     }
+    for reference in record.extra.iter().flat_map(|extra| &extra.refs) {
+        context.put_ref(*reference, id);
+    }
+    match &job.extra {
+        Some(extra) if extra.is_linked() => context.put_linked(record, extra, job.when)?,
+        _ => {
+            let home = if run_at.is_some_and(|at| at > context.now) { Home::ById(ById::Due) } else { Home::Ready };
+            context.put_in(&record, home)?;
+        }
+    }
+    context.enqueued.push(id);
     Ok(Outcome::Enqueued { job: id, existing: false })
 }
 
-fn extra_of(new: &NewExtra, now: Timestamp) -> Extra {
+fn extra_of(new: &NewExtra, context: &Context<'_>) -> Extra {
     let unique = new.unique.as_ref().map(|unique| UniqueRecord {
         key: unique.key.clone(),
         scope: unique.scope,
         states: unique.states,
-        until: unique.within.map(|within| now.after(within)),
+        until: unique.within.map(|within| context.now.after(within)),
     });
-    Extra { unique, key: new.key.clone(), timeout: new.timeout, at_most_once: new.at_most_once, ..Extra::default() }
+    let refs = if new.is_referenced { vec![context.next_ref()] } else { Vec::new() };
+    Extra {
+        unique,
+        key: new.key.clone(),
+        timeout: new.timeout,
+        at_most_once: new.at_most_once,
+        refs,
+        ..Extra::default()
+    }
 }
 
 fn holder_of_unique(context: &Context<'_>, job: &NewJob) -> Result<Option<JobId>> {

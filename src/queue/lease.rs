@@ -15,9 +15,10 @@ use crate::{
     engine::Rows,
     error::{Error, ErrorKind, Result},
     queue::{
-        HeldJob,
+        Awaited, HeldJob,
         claim::{ClaimedJob, Hijack},
         id::{JobId, Token},
+        outbox::Outbox,
         record::JobRecord,
         settle::{Ending, Settle, Settled},
     },
@@ -51,6 +52,7 @@ struct Held {
     run: Mutex<Run>,
     is_settled: AtomicBool,
     is_completed_in_transaction: AtomicBool,
+    outbox: Outbox,
 }
 
 #[derive(Default)]
@@ -89,6 +91,7 @@ pub(crate) fn leases_of(inner: &Arc<Inner>, session: &Arc<Session>, applied: App
                 run: Mutex::default(),
                 is_settled: AtomicBool::new(false),
                 is_completed_in_transaction: AtomicBool::new(false),
+                outbox: Outbox::default(),
             }),
         }
     };
@@ -173,6 +176,17 @@ impl Lease {
     #[must_use]
     pub fn store(&self) -> Store {
         Store { inner: self.held.inner.clone() }
+    }
+
+    /// How the jobs ended that this one has waited for; zeros where it waited for none.
+    #[must_use]
+    pub fn awaited(&self) -> Awaited {
+        let waits = self.held.record.extra.as_ref().and_then(|extra| extra.waits.as_ref());
+        waits.map(Awaited::of).unwrap_or_default()
+    }
+
+    pub(crate) fn outbox(&self) -> &Outbox {
+        &self.held.outbox
     }
 
     /// Whether a run of the job may have taken its process down, so that nothing should run beside it.
@@ -295,7 +309,9 @@ impl Lease {
     }
 
     pub(crate) fn ending(&self, how: Ending) -> Settle {
-        Settle { job: self.id(), token: self.token(), started_at: self.run().started_at, how }
+        let completes = matches!(how, Ending::Complete { .. });
+        let enqueues = if completes { self.held.outbox.to_vec() } else { Vec::new() };
+        Settle { job: self.id(), token: self.token(), started_at: self.run().started_at, how, enqueues }
     }
 
     /// Notes that the handler has ended, `clean` where it needs no more than a completion.
@@ -344,7 +360,7 @@ impl Lease {
 
     /// Hands in that the job goes back uncharged, though its handler may still run.
     pub(crate) fn give_up(&self) -> Result<Ticket> {
-        let settle = Settle { job: self.id(), token: self.token(), started_at: None, how: Ending::Release };
+        let settle = self.held.giving_back(self.run().started_at);
         self.held.inner.submit(Intent::Settle(settle), self.id(), GIVE_UP_PATIENCE)
     }
 
@@ -364,6 +380,11 @@ impl Lease {
     /// P5: leaves the job to its child process. It is not charged: once the child has ended, it goes back as not begun.
     pub(crate) fn leave_to_child(&self) {
         self.abandon();
+        if self.held.record.is_at_most_once() {
+            // Its note stays: whoever takes the job back knows that it had begun.
+            drop(self.run().note.take());
+            return;
+        }
         if let Some(note) = self.run().note.take()
             && let Err(error) = note.clear()
         {
@@ -388,16 +409,29 @@ impl Lease {
     }
 }
 
+impl Held {
+    /// A release that charges nothing; but a job that runs at most once, and has begun, says so.
+    fn giving_back(&self, started_at: Option<Timestamp>) -> Settle {
+        let started_at = started_at.filter(|_| self.record.is_at_most_once());
+        let (job, token) = (self.record.id, self.token);
+        Settle { job, token, started_at, how: Ending::Release, enqueues: Vec::new() }
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         if !self.is_settled.load(Ordering::Acquire) {
             // Nobody waits for the answer. Where it fails, what this process holds and nobody has in hand is found by
             // its maintenance, or at the end of the session.
-            let settle = Settle { job: self.record.id, token: self.token, started_at: None, how: Ending::Release };
+            let started_at = self.run.get_mut().unwrap_or_else(PoisonError::into_inner).started_at;
+            let settle = self.giving_back(started_at);
             let _ = self.inner.submit(Intent::Settle(settle), self.record.id, self.inner.patience);
         }
         self.session.let_go(self.record.id, self.token);
-        if let Some(note) = self.run.get_mut().unwrap_or_else(PoisonError::into_inner).note.take() {
+        // Whoever finds that a job which runs at most once was left unsettled must know that it had begun.
+        if let Some(note) = self.run.get_mut().unwrap_or_else(PoisonError::into_inner).note.take()
+            && !self.record.is_at_most_once()
+        {
             let _ = note.clear();
         }
     }

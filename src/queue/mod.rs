@@ -4,12 +4,15 @@
 //! change, and move jobs only through `moves`. What a user holds is in `handle`, `jobs`, `view`, `lease` and `request`.
 
 pub(crate) mod admin;
+mod batch;
 pub(crate) mod chunks;
 pub(crate) mod claim;
 pub(crate) mod config;
 pub(crate) mod counts;
+pub(crate) mod depend;
 pub(crate) mod enqueue;
 pub(crate) mod extra;
+mod flow;
 mod handle;
 mod held;
 pub(crate) mod id;
@@ -19,15 +22,19 @@ pub(crate) mod lane;
 pub(crate) mod lease;
 pub(crate) mod list;
 pub(crate) mod moves;
+mod outbox;
 pub(crate) mod promote;
 pub(crate) mod reclaim;
 pub(crate) mod record;
+pub(crate) mod reference;
 mod request;
 pub(crate) mod select;
 pub(crate) mod settle;
 pub(crate) mod state;
 mod view;
 
+#[cfg(test)]
+mod depend_tests;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]
@@ -45,10 +52,14 @@ mod table_tests;
 
 pub(crate) use self::held::{HeldJob, held};
 pub use self::{
+    batch::Batch,
+    extra::OnFailure,
+    flow::{Flow, Step},
     handle::Queue,
-    info::{JobError, JobInfo, QueueStats},
+    info::{Awaited, JobError, JobInfo, QueueStats},
     lease::Lease,
     list::JobFilter,
+    reference::JobRef,
     request::{IntoJob, JobRequest},
     view::{Policy, QueueView},
 };

@@ -6,6 +6,7 @@ use crate::{
     engine::Rows,
     error::{Error, Result},
     queue::{
+        depend::{End, with_waits},
         id::{JobId, Place, Token},
         lane::Lane,
         record::{Finish, Home, JobRecord, TaskRecord},
@@ -34,7 +35,8 @@ impl Context<'_> {
                     self.rows.remove(keys::expiry(at, job.id));
                 }
             }
-            Home::Ready | Home::ById(ById::Held | ById::Waiting) => {}
+            Home::ById(ById::Waiting) => self.rows.remove(keys::wait(job.id)),
+            Home::Ready | Home::ById(ById::Held) => {}
         }
     }
 
@@ -58,7 +60,12 @@ impl Context<'_> {
                     self.rows.put(keys::expiry(at, job.id), Vec::new());
                 }
             }
-            Home::ById(ById::Held | ById::Waiting) => {}
+            Home::ById(ById::Waiting) => {
+                let waits = job.extra.as_ref().and_then(|extra| extra.waits.as_ref());
+                let waits = waits.ok_or_else(|| inconsistent(format!("job {} waits for nothing", job.id)))?;
+                self.rows.put_record(keys::wait(job.id), waits)?;
+            }
+            Home::ById(ById::Held) => {}
         }
         Ok(())
     }
@@ -82,11 +89,12 @@ impl Context<'_> {
     /// Ends a job that succeeded. It is kept only where it has a result, or asks to be kept.
     pub(crate) fn end_completed(&mut self, mut job: JobRecord) -> Result<()> {
         self.count_completed(&job.queue);
+        self.note_end(&mut job, End::Completed);
         let config = self.config(&job.queue)?;
         let (keeps, retention) = (config.keeps_completed, config.retention_completed);
         if job.result.is_none() && !job.keep && !keeps {
             self.retire(&job);
-            self.forget_place(&job);
+            self.forget(&job);
             return Ok(());
         }
         let retention = retention.unwrap_or(self.settings()?.retention_completed);
@@ -98,12 +106,14 @@ impl Context<'_> {
         let retention = self.config(&job.queue)?.retention_cancelled;
         let retention = retention.unwrap_or(self.settings()?.retention_cancelled);
         job.finish = Some(Finish::Cancelled);
+        self.note_end(&mut job, End::Cancelled);
         self.end(job, ById::Finished, retention)
     }
 
-    pub(crate) fn end_dead(&mut self, job: JobRecord) -> Result<()> {
+    pub(crate) fn end_dead(&mut self, mut job: JobRecord) -> Result<()> {
         let retention = self.config(&job.queue)?.retention_dead;
         let retention = retention.unwrap_or(self.settings()?.retention_dead);
+        self.note_end(&mut job, End::Dead);
         self.end(job, ById::Dead, retention)
     }
 
@@ -124,11 +134,13 @@ impl Context<'_> {
         }
     }
 
-    /// Removes the row that tells a job's place; it has one only where that is not its id.
-    pub(crate) fn forget_place(&mut self, job: &JobRecord) {
+    /// Removes what is kept for as long as a job lives: the row that tells its place, where that is not its id, and
+    /// those by which it is referred to.
+    pub(crate) fn forget(&mut self, job: &JobRecord) {
         if job.place != job.id {
             self.rows.remove(keys::place(job.id));
         }
+        self.forget_refs(job);
     }
 
     /// Gives a job a place at the back of its queue.
@@ -222,7 +234,8 @@ pub(crate) fn task_name(rows: &dyn Rows, number: u32) -> Result<String> {
 pub(crate) fn find(rows: &dyn Rows, job: JobId) -> Result<Option<(Home, JobRecord)>> {
     for family in ById::ALL {
         if let Some(record) = get_record(rows, &family.key(job))? {
-            return Ok(Some((Home::ById(family), record)));
+            let home = Home::ById(family);
+            return Ok(Some((home, with_waits(rows, home, record)?)));
         }
     }
     let place = match rows.get(&keys::place(job))? {

@@ -1,4 +1,5 @@
-//! Promote: scheduled jobs whose time has come become ready, under their old place. Reads and writes only those.
+//! Promote: scheduled jobs whose time has come become ready, under their old place. Reads and writes only those, and
+//! what waits for an ended job that had too many waiting for it to tell in one change.
 
 use std::ops::ControlFlow;
 
@@ -6,7 +7,10 @@ use crate::{
     codec,
     engine::Rows,
     error::Result,
-    queue::record::{Home, JobRecord},
+    queue::{
+        depend::End,
+        record::{Home, JobRecord},
+    },
     store::{
         apply::Context,
         change::{CHANGE_BYTES_MAX, Outcome},
@@ -17,9 +21,14 @@ use crate::{
 
 pub(crate) fn promote(context: &mut Context<'_>, limit: usize) -> Result<Outcome> {
     let now = context.now;
-    let mut due = Vec::new();
+    let (mut due, mut untold) = (Vec::new(), Vec::new());
     let range = keys::due_times();
-    context.rows.visit(&range.start, &range.end, &mut |key, _| {
+    context.rows.visit(&range.start, &range.end, &mut |key, bytes| {
+        if keys::is_untold(key) {
+            // The first is enough: each has as many to tell as one change does.
+            untold.extend(keys::id_at_end(key).zip(End::from_bytes(bytes)).filter(|_| untold.is_empty()));
+            return Ok(ControlFlow::Continue(()));
+        }
         if due.len() >= limit || keys::time_of(key).is_none_or(|at| at > now) {
             return Ok(ControlFlow::Break(()));
         }
@@ -27,6 +36,11 @@ pub(crate) fn promote(context: &mut Context<'_>, limit: usize) -> Result<Outcome
         Ok(ControlFlow::Continue(()))
     })?;
     let (mut jobs, mut bytes) = (0, 0);
+    for (ended, end) in untold {
+        context.rows.remove(keys::untold(ended));
+        context.ends.queue.push_back((ended, end));
+        jobs += 1;
+    }
     for id in due {
         let row = ById::Due.key(id);
         let Some(found) = context.rows.get(&row)? else {

@@ -110,6 +110,11 @@ impl JobRecord {
         self.extra.as_ref()?.unique.as_ref()
     }
 
+    /// Whether a run that has begun is never followed by another.
+    pub(crate) fn is_at_most_once(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.at_most_once)
+    }
+
     pub(crate) fn lane(&self) -> Lane {
         Lane::new(self.priority, self.task, self.suspect)
     }

@@ -51,7 +51,9 @@ impl JobRequest {
 
     /// A job of a [`Task`].
     pub fn task<T: Task>(task: &T) -> Self {
-        Self::of(T::ID, T::VERSION, Payload::bincode(task), T::ATTEMPTS_MAX)
+        let mut request = Self::of(T::ID, T::VERSION, Payload::bincode(task), T::ATTEMPTS_MAX);
+        request.extra.at_most_once = T::AT_MOST_ONCE;
+        request
     }
 
     fn of(task: &str, args_version: u32, args: Result<Payload>, attempts_max: u32) -> Self {
@@ -115,6 +117,24 @@ impl JobRequest {
     pub fn keep(mut self) -> Self {
         self.keep = true;
         self
+    }
+
+    /// Once a run of it has begun, no other ever does: where it fails, or its process dies, it is dead. What has not
+    /// begun is delivered again all the same. It has one attempt.
+    ///
+    /// ```
+    /// # let store = casque::Store::in_memory()?;
+    /// let job = casque::JobRequest::new("charge", &"card").at_most_once();
+    /// store.queue("default").enqueue(job)?;
+    /// # Ok::<(), casque::Error>(())
+    /// ```
+    pub fn at_most_once(mut self) -> Self {
+        self.extra.at_most_once = true;
+        self
+    }
+
+    pub(crate) fn extra_mut(&mut self) -> &mut NewExtra {
+        &mut self.extra
     }
 
     pub(crate) fn for_queue(self, queue: &str) -> Result<NewJob> {

@@ -8,7 +8,10 @@ use crate::{
         id::{ID_BYTES, JobId, Place},
         lane::Lane,
     },
-    store::{change::ClientId, conflict::Version},
+    store::{
+        change::{ChangeId, ClientId},
+        conflict::Version,
+    },
 };
 
 /// One per family; the first byte of each key.
@@ -34,11 +37,14 @@ mod family {
     pub(super) const PLACE: u8 = 0x37;
     pub(super) const EXPIRY: u8 = 0x38;
     pub(super) const UNIQUE: u8 = 0x39;
+    pub(super) const DEPENDENT: u8 = 0x3D;
+    pub(super) const JOB_REF: u8 = 0x3F;
     pub(super) const CLIENT_HORIZON: u8 = 0x40;
     pub(super) const CLIENT: u8 = 0x41;
+    pub(super) const WAIT: u8 = 0x42;
 
     /// All of them, in order.
-    pub(super) const ALL: [u8; 23] = [
+    pub(super) const ALL: [u8; 26] = [
         FORMAT,
         STORE,
         LOG,
@@ -60,8 +66,11 @@ mod family {
         PLACE,
         EXPIRY,
         UNIQUE,
+        DEPENDENT,
+        JOB_REF,
         CLIENT_HORIZON,
         CLIENT,
+        WAIT,
     ];
 }
 
@@ -314,6 +323,61 @@ pub(crate) fn unique(queue: &str, name: &str) -> Vec<u8> {
 /// All unique keys that are held.
 pub(crate) fn uniques() -> Range {
     prefixed(vec![family::UNIQUE])
+}
+
+/// That one job waits for the end of another.
+pub(crate) fn dependent(on: JobId, waiting: JobId) -> Vec<u8> {
+    key(family::DEPENDENT, &[&on.to_bytes(), &waiting.to_bytes()])
+}
+
+/// The jobs that wait for the end of one.
+pub(crate) fn dependents(on: JobId) -> Range {
+    prefixed(key(family::DEPENDENT, &[&on.to_bytes()]))
+}
+
+/// All that some job waits for.
+pub(crate) fn all_dependents() -> Range {
+    prefixed(vec![family::DEPENDENT])
+}
+
+/// The job that is waited for, in the key of a dependent.
+pub(crate) fn waited_for(key: &[u8]) -> Option<JobId> {
+    JobId::from_bytes(key.get(1..1 + ID_BYTES)?)
+}
+
+/// What a waiting job still waits for, in numbers.
+pub(crate) fn wait(waiting: JobId) -> Vec<u8> {
+    key(family::WAIT, &[&waiting.to_bytes()])
+}
+
+/// The numbers of all waiting jobs.
+pub(crate) fn waits() -> Range {
+    prefixed(vec![family::WAIT])
+}
+
+/// The entry of an ended job whose dependents were not all told in the change that ended it. It is of the index of
+/// scheduled jobs, before all of them, so that who looks for what is due finds it.
+pub(crate) fn untold(ended: JobId) -> Vec<u8> {
+    due_time(Timestamp::from_millis(0), ended)
+}
+
+/// Whether an entry of that index is of an ended job.
+pub(crate) fn is_untold(key: &[u8]) -> bool {
+    time_of(key).is_some_and(|at| at.as_millis() == 0)
+}
+
+/// The job that a change enqueued as its how-manieth.
+pub(crate) fn job_ref(change: ChangeId, index: u32) -> Vec<u8> {
+    let ChangeId { client, number } = change;
+    key(
+        family::JOB_REF,
+        &[&client.born.0.to_be_bytes(), &client.random.to_be_bytes(), &number.to_be_bytes(), &index.to_be_bytes()],
+    )
+}
+
+/// All jobs that are found by the change that enqueued them.
+pub(crate) fn job_refs() -> Range {
+    prefixed(vec![family::JOB_REF])
 }
 
 /// A2: below which birth clients may have been dropped.

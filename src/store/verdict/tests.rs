@@ -100,6 +100,7 @@ fn claim_that_is_sent_again_gets_the_jobs_that_it_still_holds() {
         token: claimed.token.unwrap(),
         started_at: None,
         how: Ending::Complete { result: None },
+        enqueues: Vec::new(),
     };
     rig.send(3, first(2), vec![Intent::Settle(done)]).unwrap();
     let now = rig.send(2, again(2), vec![rig.claim(2)]).unwrap();
