@@ -26,7 +26,8 @@
 //! - A job runs at least once. Its completion is fenced by a [`Token`](types::Token), so that a worker that lost its
 //!   job can't
 //!   settle it;
-//!   effects on the root made in [`Lease::complete_in`] happen exactly once.
+//!   effects on the root made in [`Lease::complete_in`], and jobs enqueued by [`Lease::enqueue`], happen exactly once.
+//!   Where a second run is worse than none, [`JobRequest::at_most_once`] says so.
 //! - A commit that loses says which key, which versions, and who won: [`Conflict`].
 //!
 //! # Where to look

@@ -27,6 +27,7 @@ mod requeue;
 mod resume;
 mod retry;
 mod root;
+mod seal;
 mod serve;
 mod sessions;
 mod show;
@@ -121,6 +122,7 @@ enum Command {
     Retry(retry::Retry),
     Release(release::Release),
     Requeue(requeue::Requeue),
+    Seal(seal::Seal),
     Pause(pause::Pause),
     Resume(resume::Resume),
     Config(config::Config),
@@ -148,6 +150,7 @@ impl Command {
             Self::Retry(command) => command.run(context, out),
             Self::Release(command) => command.run(context, out),
             Self::Requeue(command) => command.run(context, out),
+            Self::Seal(command) => command.run(context, out),
             Self::Pause(command) => command.run(context, out),
             Self::Resume(command) => command.run(context, out),
             Self::Config(command) => command.run(context, out),

@@ -239,15 +239,39 @@ impl Lease {
     }
 
     /// Runs a transaction that also completes the job: its effects on the root and the completion are one commit,
-    /// fenced by the lease's token, so that they happen exactly once. What the closure returns becomes the job's
-    /// result.
+    /// fenced by the lease's token, so that they happen exactly once; so are the jobs that it enqueues, and those of
+    /// [`Lease::enqueue`]. What the closure returns becomes the job's result. On a conflict the closure runs again.
+    ///
+    /// What may happen twice: all else that the handler does, before the transaction and in its closure, since a run
+    /// whose process dies before the commit is followed by another. What comes after the commit happens at most once.
+    ///
+    /// ```
+    /// # use casque::{JobRequest, Registry, Store, Worker};
+    /// # let store = Store::in_memory()?;
+    /// # let id = store.queue("default").enqueue(JobRequest::new("pay", &30u64))?;
+    /// let mut tasks = Registry::new();
+    /// tasks.register("pay", |job, amount: u64| {
+    ///     let left = job.complete_in(|tx| {
+    ///         let left = tx.get::<u64>("balance")?.unwrap_or(100).saturating_sub(amount);
+    ///         tx.put("balance", &left)?;
+    ///         tx.enqueue("mail", JobRequest::new("receipt", &amount))?;
+    ///         Ok(left)
+    ///     })?;
+    ///     Ok(left)
+    /// })?;
+    /// # Worker::new(&store).tasks(tasks).drain(true).run()?;
+    /// # assert_eq!(store.get::<u64>("balance")?, Some(70));
+    /// # assert_eq!(store.wait::<u64>(id, std::time::Duration::from_secs(5))?, 70);
+    /// # assert_eq!(store.queue("mail").stats()?.ready, 1);
+    /// # Ok::<(), casque::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `LeaseLost` where the lease is, and then nothing was changed; else as [`Store::transaction`].
     pub fn complete_in<T: Serialize>(&self, mut body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         let (value, _) = transaction::run(&self.store(), Some(self.id()), |tx| {
             let value = body(tx)?;
-            tx.complete_with(self, result_payload(&value)?);
+            tx.complete_with(self, &value)?;
             Ok(value)
         })?;
         Ok(value)

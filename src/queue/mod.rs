@@ -38,6 +38,8 @@ mod depend_tests;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]
+mod outbox_tests;
+#[cfg(test)]
 mod reclaim_tests;
 #[cfg(test)]
 mod rig_tests;

@@ -13,7 +13,8 @@ use crate::{
     queue::{
         admin::Admin,
         claim::Claim,
-        enqueue::{NewJob, When},
+        enqueue::{Dependency, NewExtra, NewJob, When},
+        extra::OnFailure,
         id::{JobId, SessionId, Token},
         reclaim::Reclaim,
         record::Home,
@@ -38,6 +39,8 @@ enum Verb {
         unique: Option<u8>,
         attempts_max: u32,
         keep: bool,
+        /// The job that it waits for, and whether it runs though that failed.
+        after: Option<(usize, bool)>,
     },
     Claim {
         session: usize,
@@ -104,6 +107,11 @@ struct Job {
     /// `None`: gone.
     state: Option<State>,
     run_at: Timestamp,
+    /// The job that it waits for, whether it runs though that failed, and how long it is put off then.
+    after: Option<(JobId, bool)>,
+    delay: u64,
+    /// Those that wait for it know how it has ended.
+    is_told: bool,
     expires_at: Timestamp,
     session: usize,
     token: Token,
@@ -125,6 +133,16 @@ impl Job {
         self.end(State::Completed, now);
         if !has_result && !self.keep {
             self.state = None;
+        }
+    }
+
+    /// What a waiting job does when the one that it waits for has ended so.
+    fn go_on(&mut self, ended: Option<State>, now: Timestamp) {
+        let runs = self.after.is_some_and(|(_, runs)| runs);
+        if matches!(ended, Some(State::Dead | State::Cancelled)) && !runs {
+            self.end(State::Cancelled, now);
+        } else {
+            self.later(self.delay, now);
         }
     }
 
@@ -196,6 +214,16 @@ impl Model {
         true
     }
 
+    /// What becomes of those that wait for jobs which have ended, and of those that wait for these.
+    fn tell(&mut self, now: Timestamp) {
+        while let Some(ended) = self.jobs.iter().position(|job| job.is_over() && !job.is_told) {
+            let (id, state) = (self.jobs[ended].id, self.jobs[ended].state);
+            self.jobs[ended].is_told = true;
+            let waits = |job: &&mut Job| job.state == Some(State::Waiting) && job.after.is_some_and(|(on, _)| on == id);
+            self.jobs.iter_mut().filter(waits).for_each(|job| job.go_on(state, now));
+        }
+    }
+
     fn count(&self, queue: usize, state: State) -> u64 {
         self.jobs.iter().filter(|job| job.queue == queue && job.state == Some(state)).count() as u64
     }
@@ -253,16 +281,25 @@ fn step(rig: &mut Rig, model: &mut Model, verb: &Verb) {
             reclaim(rig, model, *session, (*started, *ended), *power_cut);
         }
     }
+    model.tell(now);
 }
 
 fn enqueue(rig: &mut Rig, model: &mut Model, verb: &Verb) {
-    let Verb::Enqueue { queue, task, priority, delay, unique, attempts_max, keep } = verb else { return };
+    let Verb::Enqueue { queue, task, priority, delay, unique, attempts_max, keep, after } = verb else { return };
+    let after = after.filter(|_| !model.jobs.is_empty());
+    let after = after.map(|(which, runs)| (which % model.jobs.len(), runs));
+    let on = after.map(|(which, runs)| (model.jobs[which].id, runs));
+    let mut extra = unique.map(|key| super::rig_tests::unique(&key.to_string())).unwrap_or_default();
+    if let Some((on, runs)) = on {
+        extra.after.push(Dependency::Job(on));
+        extra.on_failure = if runs { OnFailure::Run } else { OnFailure::Cancel };
+    }
     let outcome = rig
         .intent(Intent::Enqueue(NewJob {
             queue: QUEUES[*queue].into(),
             priority: *priority,
             when: When::After(Duration::from_secs(*delay)),
-            extra: unique.map(|key| Box::new(super::rig_tests::unique(&key.to_string()))),
+            extra: (extra != NewExtra::default()).then(|| Box::new(extra)),
             attempts_max: *attempts_max,
             keep: *keep,
             ..job(TASKS[*task])
@@ -277,7 +314,8 @@ fn enqueue(rig: &mut Rig, model: &mut Model, verb: &Verb) {
     if existing {
         return;
     }
-    model.jobs.push(Job {
+    let waits_for = after.map(|(which, _)| model.jobs[which].clone());
+    let mut new = Job {
         id,
         queue: *queue,
         task: *task,
@@ -291,10 +329,19 @@ fn enqueue(rig: &mut Rig, model: &mut Model, verb: &Verb) {
         cancelling: false,
         state: Some(if *delay > 0 { State::Scheduled } else { State::Ready }),
         run_at: model.now.after(Duration::from_secs(*delay)),
+        after: on,
+        delay: *delay,
+        is_told: false,
         expires_at: model.now,
         session: 0,
         token: Token(0),
-    });
+    };
+    match waits_for {
+        Some(on) if on.is_over() => new.go_on(on.state, model.now),
+        Some(_) => new.state = Some(State::Waiting),
+        None => {}
+    }
+    model.jobs.push(new);
 }
 
 fn settle(rig: &mut Rig, model: &mut Model, which: usize, how: How, stale: bool) {
@@ -354,13 +401,13 @@ fn operate(rig: &mut Rig, model: &mut Model, verb: &Verb) {
             job.cancelling = true;
             Ok(())
         }
-        (Verb::Cancel(_), Some(State::Ready | State::Scheduled)) => {
+        (Verb::Cancel(_), Some(State::Waiting | State::Ready | State::Scheduled)) => {
             job.end(State::Cancelled, now);
             Ok(())
         }
         (Verb::Cancel(_), Some(State::Cancelled)) | (Verb::Retry(_), Some(State::Ready)) => Ok(()),
         (Verb::Retry(_), Some(State::Dead | State::Cancelled)) if key_is_free => {
-            (job.state, job.attempt) = (Some(State::Ready), 0);
+            (job.state, job.attempt, job.is_told) = (Some(State::Ready), 0, false);
             Ok(())
         }
         (Verb::Retry(_), Some(State::Scheduled)) => {
@@ -421,10 +468,18 @@ fn compare(rig: &Rig, model: &Model) {
     }
     for (queue, name) in QUEUES.iter().enumerate() {
         let stats = rig.stats(name);
-        let told = [stats.scheduled, stats.ready, stats.running, stats.kept, stats.dead, stats.cancelled];
-        let expected =
-            [State::Scheduled, State::Ready, State::Running, State::Completed, State::Dead, State::Cancelled]
-                .map(|state| model.count(queue, state));
+        let told =
+            [stats.waiting, stats.scheduled, stats.ready, stats.running, stats.kept, stats.dead, stats.cancelled];
+        let expected = [
+            State::Waiting,
+            State::Scheduled,
+            State::Ready,
+            State::Running,
+            State::Completed,
+            State::Dead,
+            State::Cancelled,
+        ]
+        .map(|state| model.count(queue, state));
         assert_eq!(told, expected, "INV-9: {name}");
         assert_eq!((stats.completed, stats.paused), (model.completed[queue], model.paused[queue]), "{name}");
     }
@@ -443,8 +498,9 @@ fn verbs() -> impl Strategy<Value = Verb> {
         1 => Just(How::Cancel),
     ];
     let unique = prop::option::weighted(0.3, 0u8..2);
-    let enqueue = (0usize..2, 0usize..2, -1i64..=1, delay, unique, 1u32..=3, any::<bool>()).prop_map(
-        |(queue, task, priority, delay, unique, attempts_max, keep)| Verb::Enqueue {
+    let after = prop::option::weighted(0.3, (which.clone(), any::<bool>()));
+    let enqueue = (0usize..2, 0usize..2, -1i64..=1, delay, unique, 1u32..=3, any::<bool>(), after).prop_map(
+        |(queue, task, priority, delay, unique, attempts_max, keep, after)| Verb::Enqueue {
             queue,
             task,
             priority,
@@ -452,6 +508,7 @@ fn verbs() -> impl Strategy<Value = Verb> {
             unique,
             attempts_max,
             keep,
+            after,
         },
     );
     let claim = (0usize..2, 0usize..2, 1u8..4, 1usize..5, prop::bool::weighted(0.7))

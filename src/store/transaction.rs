@@ -12,7 +12,7 @@ use crate::{
     clock::sleep,
     codec::{Digest, Payload},
     error::{Error, ErrorKind, Result},
-    queue::{Flow, IntoJob, JobRef, Lease, id::JobId, settle::Ending},
+    queue::{Flow, IntoJob, JobRef, Lease, id::JobId, lease::result_payload, settle::Ending},
     random,
     store::{
         Store,
@@ -275,7 +275,16 @@ impl Transaction {
     /// # Errors
     /// None now; the commit is `LeaseLost` where the lease is.
     pub fn complete(&mut self, lease: &Lease) -> Result<()> {
-        self.complete_with(lease, None);
+        self.complete_payload(lease, None);
+        Ok(())
+    }
+
+    /// As [`Transaction::complete`], with what came of the work.
+    ///
+    /// # Errors
+    /// `Invalid` for a result that can't be encoded; the commit is `LeaseLost` where the lease is.
+    pub fn complete_with<T: Serialize>(&mut self, lease: &Lease, result: &T) -> Result<()> {
+        self.complete_payload(lease, result_payload(result)?);
         Ok(())
     }
 
@@ -307,7 +316,7 @@ impl Transaction {
         Ok(())
     }
 
-    pub(crate) fn complete_with(&mut self, lease: &Lease, result: Option<Payload>) {
+    fn complete_payload(&mut self, lease: &Lease, result: Option<Payload>) {
         self.settle(lease, Ending::Complete { result }, Settlement::Completed);
     }
 
