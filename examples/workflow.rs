@@ -6,8 +6,8 @@
 //! ```
 //!
 //! What to look at: "fetch" runs before anything else. It finds the pages of a book and enqueues a job for each, in the
-//! same commit as its own completion, so that no crash leaves it with some of them, or twice. Each page is "scanned" and
-//! then "proofread", a chain; page 13 can't be read, so that its proofreading is cancelled. When all have ended,
+//! same commit as its own completion, so that no crash leaves it with some of them, or twice. Each page is "scanned"
+//! and then "proofread", a chain; page 13 can't be read, so that its proofreading is cancelled. When all have ended,
 //! however they did, "publish" runs, once, and counts what came of them. Three processes share the work; no job of the
 //! flow waits in any of them for another.
 

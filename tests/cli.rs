@@ -7,7 +7,7 @@ use std::{io::Read as _, process::Stdio};
 use cli_support::{Cli, Ran, until};
 use serde_json::{Value, json};
 
-const JOB_FIELDS: [&str; 21] = [
+const JOB_FIELDS: [&str; 23] = [
     "id",
     "task",
     "queue",
@@ -27,6 +27,8 @@ const JOB_FIELDS: [&str; 21] = [
     "result",
     "errors",
     "unique",
+    "at_most_once",
+    "awaited",
     "cancelling",
     "suspect",
 ];

@@ -30,7 +30,7 @@ fn worker() {
     tasks
         .register("member", move |job, (number, batch): (u32, String)| {
             runs.note_run(job);
-            let batch = batch.parse()?;
+            let batch: casque::JobId = batch.parse()?;
             if number % 5 == 0 {
                 job.enqueue("default", JobRequest::new("member", &(number + 1, batch.to_string())).before(batch))?;
             }

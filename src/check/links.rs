@@ -1,4 +1,4 @@
-//! What jobs have to do with each other, and by what else they are found: each row of it names a job that says the same.
+//! What jobs have to do with each other, and by what else they are found: each row of it names a job that says so too.
 
 use std::collections::{HashMap, HashSet};
 

@@ -2,8 +2,8 @@
 //! did) apart from its own, so that an end costs the same however large it is; each that it waits for has a row that
 //! leads to it. A job that nobody waits for has a flag that says so, and its end looks at nothing.
 //!
-//! No circle arises: a new job waits for older ones, and nobody waits for it yet. Where an older one is to wait for a new
-//! one too, either the new one waits for nobody, or nobody waits for the older one ([`Context::join`]).
+//! No circle arises: a new job waits for older ones, and nobody waits for it yet. Where an older one is to wait for a
+//! new one too, either the new one waits for nobody, or nobody waits for the older one ([`Context::join`]).
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -251,12 +251,12 @@ fn end_that_many_wait_for_is_told_in_steps() {
 
 #[test]
 fn chain_as_deep_as_can_be_is_cancelled_in_steps_of_one_size() {
-    const DEPTH: usize = 10_000;
+    const DEPTH: u32 = 10_000;
     let mut rig = Rig::new();
     rig.is_checked = false;
     let first = rig.enqueue(job("task"));
     let mut intents = Vec::new();
-    for index in 0..DEPTH as u32 {
+    for index in 0..DEPTH {
         let on = if index == 0 { Dependency::Job(first) } else { Dependency::Enqueued(index - 1) };
         intents.push(Intent::Enqueue(linked(NewExtra { after: vec![on], ..NewExtra::default() })));
     }
@@ -269,9 +269,9 @@ fn chain_as_deep_as_can_be_is_cancelled_in_steps_of_one_size() {
         rig.promote();
         steps += 1;
     }
-    assert_eq!(steps, DEPTH.div_ceil(TELLS_MAX));
+    assert_eq!(steps, (DEPTH as usize).div_ceil(TELLS_MAX));
     rig.is_checked = true;
-    assert_eq!(rig.stats("q").cancelled, DEPTH as u64 + 1);
+    assert_eq!(rig.stats("q").cancelled, u64::from(DEPTH) + 1);
     rig.enqueue(job("task"));
 }
 

@@ -12,7 +12,7 @@ use crate::{
     error::{Error, Result},
     queue::{
         extra::{Extra, OnFailure, StateSet, UniqueRecord, UniqueScope, unique_row},
-        id::JobId,
+        id::{ID_BYTES, JobId},
         lane::check_priority,
         record::{Home, JobRecord},
     },
@@ -30,6 +30,8 @@ pub const NAME_BYTES_MAX: usize = 128;
 pub(crate) const METADATA_PAIRS_MAX: usize = 32;
 /// The most bytes of metadata that a job may have.
 pub(crate) const METADATA_BYTES_MAX: usize = 4 << 10;
+/// How many jobs one job may wait for, or have wait for it, as it is enqueued.
+pub(crate) const LINKS_MAX: usize = BATCH_JOBS_MAX;
 /// How often a job is tried where nothing else is said.
 pub const ATTEMPTS_DEFAULT: u32 = 20;
 
@@ -115,6 +117,12 @@ impl NewJob {
         if self.attempts_max == 0 {
             return Err(Error::invalid("a job needs at least one attempt; max attempts is 0"));
         }
+        let links = self.extra.as_ref().map_or(0, |extra| extra.after.len() + extra.before.len());
+        if links > LINKS_MAX {
+            return Err(Error::invalid(format!(
+                "the job has to do with {links} others; {LINKS_MAX} are the most; let it wait for one that ends a batch"
+            )));
+        }
         check_metadata(&self.metadata)?;
         check_priority(self.priority)
     }
@@ -122,7 +130,8 @@ impl NewJob {
 
 pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome> {
     let priority = job.check()?;
-    context.admit_bytes(metadata_bytes(&job.metadata))?;
+    let links = job.extra.as_ref().map_or(0, |extra| extra.after.len() + extra.before.len());
+    context.admit_bytes(metadata_bytes(&job.metadata) + links * ID_BYTES)?;
     context.admit_payload(&format!("the arguments of \"{}\"", job.task), job.args.as_bytes().len())?;
     if let Some(existing) = holder_of_unique(context, job)? {
         if let Some(extra) = &job.extra {

@@ -20,7 +20,7 @@ use crate::{
 /// # let store = casque::Store::in_memory()?;
 /// let mut flow = Flow::new();
 /// let fetch = flow.add("media", JobRequest::new("fetch", &"cat.mp4"));
-/// let sizes: Vec<_> = [320u32, 640].iter().map(|w| flow.add_after([fetch], "media", JobRequest::new("resize", w))).collect();
+/// let sizes = [320u32, 640].map(|width| flow.add_after([fetch], "media", JobRequest::new("resize", &width)));
 /// let publish = flow.add_after(sizes, "media", JobRequest::new("publish", &"cat.mp4").on_failure(OnFailure::Run));
 /// let ids = store.enqueue_flow(flow)?;
 /// assert_eq!(store.job(ids[publish.index()])?.awaited.map(|awaited| awaited.pending), Some(2));
@@ -115,8 +115,8 @@ impl Store {
     /// Enqueues a flow in one change; gives the ids of its jobs, in the order in which they were added.
     ///
     /// # Errors
-    /// As [`Queue::enqueue`]; `Invalid` for more than 10,000 jobs, or 8 MiB; `NotFound` for a job to wait for that never
-    /// was.
+    /// As [`Queue::enqueue`]; `Invalid` for more than 10,000 jobs, or 8 MiB; `NotFound` for a job to wait for that
+    /// never was.
     pub fn enqueue_flow(&self, flow: Flow) -> Result<Vec<JobId>> {
         let intents: Vec<Intent> = flow.into_jobs(0)?.into_iter().map(Intent::Enqueue).collect();
         if intents.is_empty() {

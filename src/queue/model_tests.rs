@@ -92,6 +92,7 @@ struct Model {
 }
 
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Job {
     id: JobId,
     queue: usize,

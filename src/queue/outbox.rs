@@ -40,8 +40,8 @@ impl Outbox {
 }
 
 impl Lease {
-    /// Enqueues a job in the same commit as the completion of this one: if this run fails, or its lease is lost, the job
-    /// is not enqueued. What is wrong with it, beyond what can be told at once, fails the run.
+    /// Enqueues a job in the same commit as the completion of this one: if this run fails, or its lease is lost, the
+    /// job is not enqueued. What is wrong with it, beyond what can be told at once, fails the run.
     ///
     /// ```
     /// # use casque::{JobRequest, Registry, Store, Worker};

@@ -1,5 +1,5 @@
-//! References: a job by the change that enqueues it, for whoever is to store it before the job has its id. Costs one row
-//! more, kept as long as the job lives.
+//! References: a job by the change that enqueues it, for whoever is to store it before the job has its id. Costs one
+//! row more, kept as long as the job lives.
 
 use serde::{Deserialize, Serialize};
 

@@ -15,8 +15,11 @@ pub(crate) struct Overlay<'a> {
     below: &'a dyn Rows,
     writes: RowSet,
     /// What was written under each key before, since what is done now began; nothing where it is not to be undone.
-    undo: Option<Vec<(Vec<u8>, Option<Option<Vec<u8>>>)>>,
+    undo: Option<Vec<(Vec<u8>, Before)>>,
 }
+
+/// What was written under a key before, if anything was: bytes, or a removal.
+type Before = Option<Option<Vec<u8>>>;
 
 impl<'a> Overlay<'a> {
     pub(crate) fn new(below: &'a dyn Rows) -> Self {

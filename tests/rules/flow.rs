@@ -32,8 +32,7 @@ fn run(store: &Store, queue: &str) -> Vec<String> {
     };
     tasks.register("tell", tell).unwrap();
     Worker::new(store).queue(queue).tasks(tasks).drain(true).run().unwrap();
-    let ran = ran.lock().unwrap().clone();
-    ran
+    ran.lock().unwrap().clone()
 }
 
 fn note(label: &str) -> JobRequest {
