@@ -56,8 +56,9 @@ fn worker() {
             Ok(())
         })
         .unwrap();
-    let worker = Worker::new(&store).tasks(tasks).concurrency(number_or("concurrency", 2)).listen(say_event);
-    worker.run().unwrap();
+    let worker =
+        Worker::new(&store).tasks(tasks).concurrency(number_or("concurrency", 2)).prefetch(number_or("prefetch", 2));
+    worker.listen(say_event).run().unwrap();
     close_here(store);
 }
 
@@ -102,30 +103,25 @@ fn completion_job_of_a_batch_runs_its_effect_once_though_workers_are_killed() {
 }
 
 #[test]
-fn job_that_runs_at_most_once_and_kills_its_process_is_dead_and_its_neighbours_are_not() {
+fn jobs_that_run_at_most_once_and_kill_their_process_are_dead_and_those_claimed_with_them_are_not() {
     let scene = Scene::new();
     let store = scene.store();
     let queue = store.queue("default");
-    let begun = queue.enqueue(JobRequest::new("once", &()).at_most_once()).unwrap();
-    let [neighbour, last] = [(); 2].map(|()| queue.enqueue(JobRequest::new("once", &()).at_most_once()).unwrap());
-    let mut first = scene.actor("worker", &[("concurrency", "1")]);
-    first.wait();
-    let mut second = scene.actor("worker", &[("concurrency", "1")]);
-    second.wait();
-    let mut third = scene.actor("worker", &[("concurrency", "1")]);
-    third.wait();
-    let mut fourth = scene.actor("worker", &[]);
-    for id in [begun, neighbour, last] {
+    let jobs = [(); 3].map(|()| queue.enqueue(JobRequest::new("once", &()).at_most_once()).unwrap());
+    // Each claims all that are left, runs the first, and dies of it.
+    for _ in jobs {
+        scene.actor("worker", &[("concurrency", "1"), ("prefetch", "2")]).wait();
+    }
+    let mut finder = scene.actor("worker", &[]);
+    for id in jobs {
         let ended = store.wait_ended(id, processes::DEADLINE).unwrap().unwrap();
         assert_eq!((ended.state, ended.attempt), (State::Dead, 1));
         assert!(ended.errors[0].message.contains("died or was stopped"), "{:?}", ended.errors);
     }
-    fourth.kill();
+    finder.kill();
     let mut runs = scene.observer().jobs();
     runs.sort();
-    let mut ids = [begun, neighbour, last].map(|id| id.to_string());
-    ids.sort();
-    assert_eq!(runs, ids, "each ran once");
+    assert_eq!(runs, jobs.map(|id| id.to_string()), "each ran once");
     assert_eq!(queue.claim(1, Duration::ZERO).unwrap().len(), 0);
     assert_sound(&store);
 }
