@@ -32,7 +32,8 @@
 //!
 //! # Where to look
 //!
-//! [`Store`] is the root map and its transactions; [`Queue`] enqueues and claims; [`Task`] and [`Registry`] say what
+//! [`Store`] is the root map and its transactions; [`Queue`] enqueues and claims; [`flow`] has jobs that wait for
+//! others; [`Task`] and [`Registry`] say what
 //! jobs run; [`Worker`] runs them; `cli` gives your own binary the commands of `casque`. `ARCHITECTURE.md` tells how
 //! it works.
 #![forbid(unsafe_code)]

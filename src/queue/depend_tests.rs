@@ -4,18 +4,24 @@ use std::time::Duration;
 
 use super::rig_tests::{Rig, claim, ids, job, reclaim};
 use crate::{
-    codec::Payload,
+    check::check_rows,
+    codec::{self, Payload},
+    engine::RowSet,
     error::ErrorKind,
     queue::{
         admin::Admin,
-        depend::TELLS_MAX,
+        depend::{End, TELLS_MAX},
         enqueue::{Dependency, NewExtra, NewJob, When},
         extra::{OnFailure, WaitsRecord},
         id::{JobId, Token},
         settle::Ending,
         state::State,
     },
-    store::change::{Intent, Outcome},
+    store::{
+        change::{ChangeId, ClientId, Intent, Outcome},
+        conflict::Version,
+        keys,
+    },
 };
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -40,6 +46,20 @@ fn open() -> NewJob {
 
 fn fatal() -> Ending {
     Ending::Fail { message: "no".into(), retry_after: None }
+}
+
+/// Rows of what jobs have to do with each other, and of references: an end that was not told to all yet is among them.
+fn linked_rows() -> Rig {
+    let mut rig = Rig::new();
+    rig.is_checked = false;
+    let first = rig.enqueue(linked(NewExtra { is_referenced: true, ..NewExtra::default() }));
+    rig.enqueue(after(&[first], OnFailure::Cancel));
+    rig.enqueue(open());
+    let told = rig.enqueue(job("task"));
+    let waiting = after(&[told], OnFailure::Cancel);
+    rig.change(vec![], vec![Intent::Enqueue(waiting); TELLS_MAX + 2]).unwrap();
+    rig.administer(Admin::Cancel { job: told }).unwrap();
+    rig
 }
 
 /// Claims a job, which is the next one, and ends it.
@@ -242,7 +262,7 @@ fn end_that_many_wait_for_is_told_in_steps() {
     assert_eq!(retried.kind(), ErrorKind::Unavailable);
     let mut cancelled = vec![rig.stats("q").cancelled];
     while crate::queue::promote::next_due(&rig.rows).unwrap().is_some_and(|at| at <= rig.now) {
-        assert_eq!(rig.promote(), 1);
+        assert_eq!(rig.promote(), 0, "none was scheduled");
         cancelled.push(rig.stats("q").cancelled);
     }
     assert_eq!(cancelled, [TELLS_MAX as u64, 2 * TELLS_MAX as u64, count as u64]);
@@ -359,4 +379,29 @@ fn job_that_runs_at_most_once_never_runs_again_after_it_may_have_begun() {
     rig.administer(Admin::Retry { job: id }).unwrap();
     assert_eq!((rig.state(id), rig.record(id).attempt), (Some(State::Ready), 0));
     let _: Token = rig.claim_one().1;
+}
+
+#[test]
+fn check_misses_each_row_and_finds_what_is_too_many() {
+    let rows = linked_rows().rows.all().clone();
+    assert_eq!(check_rows(&linked_rows().rows).unwrap(), []);
+    let stray = JobId { version: 9_999, index: 0 };
+    let change = ChangeId { client: ClientId { born: Version(1), random: 2 }, number: 3 };
+    let extra = [
+        (keys::dependent(stray, stray), Vec::new()),
+        (keys::wait(stray), codec::encode(&WaitsRecord::default()).unwrap()),
+        (keys::untold(stray), End::Dead.to_bytes()),
+        (keys::job_ref(change, 0), stray.to_bytes().to_vec()),
+    ];
+    for (key, bytes) in extra {
+        let family = key[0];
+        let mut rig = linked_rows();
+        rig.rows.write(RowSet::from([(key, Some(bytes))]));
+        assert_ne!(check_rows(&rig.rows).unwrap(), [], "a row of family {family:#x} too many");
+        // One of each kind: the last of its family, which is none of a scheduled job here.
+        let last = rows.keys().rfind(|key| key[0] == family).expect("there is one").clone();
+        let mut rig = linked_rows();
+        rig.rows.write(RowSet::from([(last, None)]));
+        assert_ne!(check_rows(&rig.rows).unwrap(), [], "a row of family {family:#x} too few");
+    }
 }

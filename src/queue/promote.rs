@@ -39,7 +39,6 @@ pub(crate) fn promote(context: &mut Context<'_>, limit: usize) -> Result<Outcome
     for (ended, end) in untold {
         context.rows.remove(keys::untold(ended));
         context.ends.queue.push_back((ended, end));
-        jobs += 1;
     }
     for id in due {
         let row = ById::Due.key(id);

@@ -119,8 +119,12 @@ impl JobRequest {
         self
     }
 
-    /// Once a run of it has begun, no other ever does: where it fails, or its process dies, it is dead. What has not
-    /// begun is delivered again all the same. It has one attempt.
+    /// Once a run of it has begun, no other ever does: where it fails, gives up or puts off its work, or its process
+    /// dies, the job is dead, with an error that says why, and can't be retried. What has not begun is delivered again
+    /// all the same. It has one attempt.
+    ///
+    /// A worker notes that a run begins before it does; who claims by hand says so by
+    /// [`Lease::start`](crate::Lease::start).
     ///
     /// ```
     /// # let store = casque::Store::in_memory()?;

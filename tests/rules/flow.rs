@@ -72,6 +72,18 @@ fn flow_fans_out_and_in() {
 }
 
 #[test]
+fn draining_worker_stays_until_all_that_waited_for_a_job_are_told() {
+    on_each_engine(|store| {
+        let queue = store.queue("q");
+        let first = queue.enqueue(note("bad")).unwrap();
+        queue.enqueue_batch((0..2_500).map(|_| note("other").after(first))).unwrap();
+        assert_eq!(run(store, "q"), ["bad"]);
+        let stats = queue.stats().unwrap();
+        assert_eq!((stats.waiting, stats.cancelled), (0, 2_500));
+    });
+}
+
+#[test]
 fn flow_in_a_transaction_or_a_run_is_numbered_on_its_own() {
     on_each_engine(|store| {
         let chain = || {
