@@ -2,6 +2,7 @@
 //! nothing but what the engine repairs of itself, and tells all it finds, not only the first.
 
 mod limits;
+mod links;
 mod schedules;
 mod uniques;
 
@@ -79,6 +80,8 @@ pub(crate) fn check_rows(rows: &dyn Rows) -> Result<Vec<Finding>> {
     check.buckets()?;
     check.schedules()?;
     check.logs()?;
+    check.dependents()?;
+    check.refs()?;
     check.heads_and_counts()?;
     check.clients()?;
     check.foreign_rows()?;
@@ -105,6 +108,9 @@ struct Seen {
     index: Option<Vec<u8>>,
     unique: Option<uniques::Claim>,
     log_lines: u32,
+    has_dependents: bool,
+    /// The keys of the rows by which it is referred to.
+    refs: Vec<Vec<u8>>,
 }
 
 impl<'a> Check<'a> {
@@ -268,7 +274,16 @@ impl<'a> Check<'a> {
             _ => None,
         };
         self.note_key(job, state);
-        let seen = Seen { state, place, index, unique, log_lines: job.log_lines() };
+        let extra = job.extra.as_deref();
+        let seen = Seen {
+            state,
+            place,
+            index,
+            unique,
+            log_lines: job.log_lines(),
+            has_dependents: extra.is_some_and(|extra| extra.has_dependents),
+            refs: extra.iter().flat_map(|extra| &extra.refs).map(|reference| reference.row()).collect(),
+        };
         if let Some(other) = self.jobs.insert(id, seen) {
             self.find(format!("job {id} is both {} and {state} (INV-1)", other.state));
         }
@@ -279,7 +294,11 @@ impl<'a> Check<'a> {
     fn indexes(&mut self) -> Result<()> {
         for (name, range) in [("schedule", keys::due_times()), ("retention", keys::expiries())] {
             let mut stray = Vec::new();
-            for_each(self.rows, &range, |key, _| {
+            for_each(self.rows, &range, |key, bytes| {
+                if keys::is_untold(key) {
+                    stray.extend(Self::untold(self.rows, key, bytes)?);
+                    return Ok(());
+                }
                 let job = keys::id_at_end(key).and_then(|id| self.jobs.get(&id));
                 if job.is_none_or(|job| job.index.as_deref() != Some(key)) {
                     stray.push(format!("an entry of the {name} index names no such job: {}", hex(key)));

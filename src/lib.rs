@@ -26,12 +26,14 @@
 //! - A job runs at least once. Its completion is fenced by a [`Token`](types::Token), so that a worker that lost its
 //!   job can't
 //!   settle it;
-//!   effects on the root made in [`Lease::complete_in`] happen exactly once.
+//!   effects on the root made in [`Lease::complete_in`], and jobs enqueued by [`Lease::enqueue`], happen exactly once.
+//!   Where a second run is worse than none, [`JobRequest::at_most_once`] says so.
 //! - A commit that loses says which key, which versions, and who won: [`Conflict`].
 //!
 //! # Where to look
 //!
-//! [`Store`] is the root map and its transactions; [`Queue`] enqueues and claims; [`Task`] and [`Registry`] say what
+//! [`Store`] is the root map and its transactions; [`Queue`] enqueues and claims; [`flow`] has jobs that wait for
+//! others; [`Task`] and [`Registry`] say what
 //! jobs run; [`Worker`] runs them; `cli` gives your own binary the commands of `casque`. `ARCHITECTURE.md` tells how
 //! it works.
 #![forbid(unsafe_code)]
@@ -80,6 +82,11 @@ pub use worker::{Event, Report, StopHandle, Worker};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Jobs that have to do with each other: what waits for what, and how a transaction refers to a job.
+pub mod flow {
+    pub use crate::queue::{Awaited, Batch, Flow, JobRef, OnFailure, Step};
+}
 
 /// What the types above are made of, give and take; few programs need to name them.
 pub mod types {

@@ -7,7 +7,7 @@ use std::{io::Read as _, process::Stdio};
 use cli_support::{Cli, Ran, until};
 use serde_json::{Value, json};
 
-const JOB_FIELDS: [&str; 22] = [
+const JOB_FIELDS: [&str; 24] = [
     "id",
     "task",
     "queue",
@@ -28,6 +28,8 @@ const JOB_FIELDS: [&str; 22] = [
     "errors",
     "unique",
     "key",
+    "at_most_once",
+    "awaited",
     "cancelling",
     "suspect",
 ];

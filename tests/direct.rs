@@ -2,6 +2,8 @@
 //! let their workers be the stone.
 #![allow(clippy::duplicate_mod, reason = "each file brings the processes that it starts")]
 
+#[path = "flows.rs"]
+mod flows;
 #[path = "hijack.rs"]
 mod hijack;
 #[path = "kill_points.rs"]

@@ -89,6 +89,12 @@ fn limits_are_kept_by_all_processes() {
 }
 
 #[test]
+fn workflow_publishes_once_when_all_have_ended() {
+    let (text, _) = run("workflow");
+    assert_eq!(text, "a book: 39 jobs completed, 1 died, 1 were cancelled\n");
+}
+
+#[test]
 fn three_workers_run_what_producer_enqueued_and_inspect_shows_it() {
     let folder = tempfile::tempdir().expect("a folder for the store");
     let store = folder.path().join("demo.redb");
@@ -111,7 +117,9 @@ fn three_workers_run_what_producer_enqueued_and_inspect_shows_it() {
 
 #[test]
 fn examples_tell_their_usage_and_refuse_what_they_do_not_know() {
-    for name in ["cron", "exactly_once", "inspect", "limits", "producer", "quickstart", "transfer", "worker"] {
+    for name in
+        ["cron", "exactly_once", "inspect", "limits", "producer", "quickstart", "transfer", "worker", "workflow"]
+    {
         let usage = format!("cargo run --release --example {name}");
         let run = |arg: &str| Command::new(example(name)).arg(arg).output().expect("the example runs");
         let help = run("--help");

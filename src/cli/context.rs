@@ -181,9 +181,10 @@ impl Context {
 
     /// A request for a task, as this program knows it.
     pub(super) fn request(&self, task: &str, args: Payload) -> JobRequest {
-        JobRequest::with_payload(task, args)
+        let request = JobRequest::with_payload(task, args)
             .args_version(self.known.version(task))
-            .max_attempts(self.known.attempts_max(task))
+            .max_attempts(self.known.attempts_max(task));
+        if self.known.is_at_most_once(task) { request.at_most_once() } else { request }
     }
 }
 

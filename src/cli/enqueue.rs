@@ -23,11 +23,13 @@ Prints the id of each job, once it is on the disk.
 Each line of a file is a JSON object, of which only the arguments are usual:
   {\"args\": ..., \"task\": ..., \"queue\": ..., \"priority\": ..., \"delay\": \"30s\",
    \"run_at\": \"2030-01-31T12:00:00Z\", \"unique\": ..., \"key\": ...,
-   \"max_attempts\": ..., \"metadata\": {...}, \"keep\": true}
+   \"max_attempts\": ..., \"metadata\": {...}, \"keep\": true,
+   \"after\": [\"1042\"], \"at_most_once\": true}
 What a line does not say is taken from the command. Lines are committed in batches.
 
 Examples:
   casque enqueue resize --args '[\"cat.png\", 640]' --priority 10
+  casque enqueue publish --after 1042 --after 1043 --on-failure run
   casque enqueue resize --from jobs.jsonl --queue media")]
 pub(super) struct Enqueue {
     /// The id of the task

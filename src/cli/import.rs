@@ -53,6 +53,10 @@ struct Line {
     key: Option<String>,
     max_attempts: Option<u32>,
     #[serde(default)]
+    after: Vec<String>,
+    #[serde(default)]
+    at_most_once: bool,
+    #[serde(default)]
     metadata: BTreeMap<String, String>,
     #[serde(default)]
     keep: bool,
@@ -155,6 +159,10 @@ impl Import<'_> {
         options.max_attempts = line.max_attempts.or(options.max_attempts);
         options.metadata.extend(line.metadata);
         options.keep |= line.keep;
+        options.at_most_once |= line.at_most_once;
+        for id in &line.after {
+            options.after.push(id.parse()?);
+        }
         if line.delay.is_some() && line.run_at.is_some() {
             return Err(Error::invalid("it has both \"delay\" and \"run_at\"; give one of them"));
         }

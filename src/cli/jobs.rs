@@ -9,7 +9,7 @@ use crate::{
     clock::Timestamp,
     local::{self, Note},
     queue::{
-        JobInfo,
+        Awaited, JobInfo,
         id::{JobId, SessionId, Token},
         state::State,
     },
@@ -39,6 +39,9 @@ pub(super) struct JobLine {
     errors: Vec<ErrorLine>,
     unique: Option<String>,
     key: Option<String>,
+    at_most_once: bool,
+    /// How the jobs ended that it waits for, or waited for.
+    awaited: Option<Awaited>,
     /// It is cancelled when its handler has ended.
     cancelling: bool,
     /// Its process died in a run of it, so it runs alone.
@@ -86,6 +89,8 @@ impl JobLine {
                 .collect(),
             unique: job.unique.clone(),
             key: job.key.clone(),
+            at_most_once: job.at_most_once,
+            awaited: job.awaited,
             cancelling: job.cancelling,
             suspect: job.suspect,
         }
@@ -160,6 +165,15 @@ pub(super) fn print_page(context: &Context, out: &mut Output, job: &JobInfo) -> 
     }
     if let Some(key) = &job.key {
         add("key", key.clone());
+    }
+    if job.at_most_once {
+        add("delivery", "at most once".to_owned());
+    }
+    if let Some(awaited) = job.awaited {
+        let Awaited { pending, completed, dead, cancelled, is_open } = awaited;
+        let open = if is_open { "; it is open, and takes more until it is sealed" } else { "" };
+        let told = format!("{pending} have not ended, {completed} completed, {dead} dead, {cancelled} cancelled{open}");
+        add("waits for", told);
     }
     add("enqueued", time(job.enqueued_at));
     let times = [("runs", job.run_at), ("started", job.started_at), ("finished", job.finished_at)];

@@ -30,6 +30,7 @@ mod resume;
 mod retry;
 mod root;
 mod schedule;
+mod seal;
 mod serve;
 mod sessions;
 mod show;
@@ -125,6 +126,7 @@ enum Command {
     Retry(retry::Retry),
     Release(release::Release),
     Requeue(requeue::Requeue),
+    Seal(seal::Seal),
     Pause(pause::Pause),
     Resume(resume::Resume),
     Schedule(schedule::Schedule),
@@ -154,6 +156,7 @@ impl Command {
             Self::Retry(command) => command.run(context, out),
             Self::Release(command) => command.run(context, out),
             Self::Requeue(command) => command.run(context, out),
+            Self::Seal(command) => command.run(context, out),
             Self::Pause(command) => command.run(context, out),
             Self::Resume(command) => command.run(context, out),
             Self::Schedule(command) => command.run(context, out),

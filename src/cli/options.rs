@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    queue::{JobRequest, Unique, state::State},
+    queue::{JobRequest, OnFailure, Unique, id::JobId, state::State},
 };
 
 /// Among which jobs a unique key is unique.
@@ -61,12 +61,36 @@ pub(super) struct JobOptions {
     /// How many attempts may fail before it is dead [default: 20]
     #[arg(long, value_name = "N")]
     pub(super) max_attempts: Option<u32>,
+    /// Once a run of it has begun no other ever does: it has one attempt
+    #[arg(long, conflicts_with = "max_attempts")]
+    pub(super) at_most_once: bool,
+    /// Let it wait until that job has ended; may be given more than once
+    #[arg(long, value_name = "ID")]
+    pub(super) after: Vec<JobId>,
+    /// What becomes of it when a job that it waits for dies or is cancelled [default: cancel, and run with --open]
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub(super) on_failure: Option<OnFailureOption>,
+    /// Let that waiting job wait for it too, as the one that a batch ends with
+    #[arg(long, value_name = "ID")]
+    pub(super) before: Vec<JobId>,
+    /// Let it wait for all that is enqueued --before it, until it is sealed
+    #[arg(long)]
+    pub(super) open: bool,
     /// Metadata to store with it; may be given more than once
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair("KEY=VALUE"))]
     pub(super) metadata: Vec<(String, String)>,
     /// Keep it after it has completed, also without a result
     #[arg(long)]
     pub(super) keep: bool,
+}
+
+/// As the command line names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum OnFailureOption {
+    /// It is cancelled too
+    Cancel,
+    /// It runs all the same, when all have ended
+    Run,
 }
 
 impl JobOptions {
@@ -88,6 +112,22 @@ impl JobOptions {
         }
         if let Some(attempts) = self.max_attempts {
             job = job.max_attempts(attempts);
+        }
+        if self.at_most_once {
+            job = job.at_most_once();
+        }
+        for id in &self.after {
+            job = job.after(*id);
+        }
+        for id in &self.before {
+            job = job.before(*id);
+        }
+        job.extra_mut().is_open |= self.open;
+        match self.on_failure {
+            Some(OnFailureOption::Cancel) => job = job.on_failure(OnFailure::Cancel),
+            Some(OnFailureOption::Run) => job = job.on_failure(OnFailure::Run),
+            None if self.open => job = job.on_failure(OnFailure::Run),
+            None => {}
         }
         for (key, value) in &self.metadata {
             job = job.metadata(key, value);

@@ -25,6 +25,7 @@ Tending jobs:
   retry     Put dead or cancelled jobs back, or let scheduled ones run now
   release   Take jobs from whoever holds them, and put them back
   requeue   Put jobs to the back of their queue
+  seal      Say that nothing more is added to open batches
 
 Queues and processes:
   stats     The queues in numbers, and the store's figures

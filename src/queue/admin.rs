@@ -8,6 +8,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     queue::{
         config::{self, QueueSetting},
+        depend,
         enqueue::check_name,
         id::{JobId, Token},
         record::{Finish, HeadRecord, Home, JobRecord},
@@ -42,6 +43,10 @@ pub(crate) enum Admin {
         token: Token,
     },
     Requeue {
+        job: JobId,
+    },
+    /// Says that a job which waits for others has no more to wait for than there is.
+    Seal {
         job: JobId,
     },
     Pause {
@@ -85,6 +90,7 @@ pub(crate) fn administer(context: &mut Context<'_>, admin: &Admin) -> Result<Out
         Admin::Retry { job } => retry(context, *job),
         Admin::Release { job, token } => release(context, *job, *token),
         Admin::Requeue { job } => requeue(context, *job),
+        Admin::Seal { job } => depend::seal(context, *job),
         Admin::Pause { queue } => set_paused(context, queue, true),
         Admin::Resume { queue } => set_paused(context, queue, false),
         Admin::Prune { limit } => prune(context, *limit),
@@ -151,6 +157,19 @@ fn retry(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
             return Err(refused(&job, home, "retried", "it has succeeded; enqueue it anew"));
         }
         Home::ById(ById::Finished | ById::Dead) => {
+            if job.is_at_most_once() && (job.attempt > 0 || job.started_at.is_some()) {
+                return Err(refused(
+                    &job,
+                    home,
+                    "retried",
+                    "it runs at most once, and may have begun; enqueue it anew",
+                ));
+            }
+            if context.rows.get(&keys::untold(id))?.is_some() {
+                return Err(Error::unavailable(format!(
+                    "job {id} has just ended, and not all that waited for it know yet; retry it in a moment"
+                )));
+            }
             context.take_unique_back(&job, State::Ready)?;
             context.take_out(&job, home);
             job.attempt = 0;
@@ -171,8 +190,15 @@ fn retry(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
 }
 
 fn release(context: &mut Context<'_>, id: JobId, token: Token) -> Result<Outcome> {
-    let job = context.held(id, token)?;
+    let mut job = context.held(id, token)?;
     context.take_out(&job, Home::ById(ById::Held));
+    if job.is_at_most_once() && !job.cancelling {
+        let label = job.lease.as_ref().map(|lease| lease.label.clone()).unwrap_or_default();
+        context.note_may_have_begun(&mut job, &label, "it was taken from its holder");
+        let outcome = settled(&job, State::Dead);
+        context.end_dead(job)?;
+        return Ok(outcome);
+    }
     if job.cancelling {
         let outcome = settled(&job, State::Cancelled);
         context.end_cancelled(job)?;

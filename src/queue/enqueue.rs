@@ -11,7 +11,7 @@ use crate::{
     error::{Error, Result},
     queue::{
         extra::{Extra, OnFailure, StateSet, UniqueRecord, UniqueScope},
-        id::JobId,
+        id::{ID_BYTES, JobId},
         lane::check_priority,
         record::{Home, JobRecord},
     },
@@ -28,6 +28,8 @@ pub const NAME_BYTES_MAX: usize = 128;
 pub(crate) const METADATA_PAIRS_MAX: usize = 32;
 /// The most bytes of metadata that a job may have.
 pub(crate) const METADATA_BYTES_MAX: usize = 4 << 10;
+/// How many jobs one job may wait for, or have wait for it, as it is enqueued.
+pub(crate) const LINKS_MAX: usize = BATCH_JOBS_MAX;
 /// How often a job is tried where nothing else is said.
 pub const ATTEMPTS_DEFAULT: u32 = 20;
 
@@ -96,6 +98,10 @@ impl NewJob {
         self.extra.as_ref()?.unique.as_ref()
     }
 
+    fn is_at_most_once(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.at_most_once)
+    }
+
     /// Checks all that can be told without the store; gives the priority.
     ///
     /// # Errors
@@ -118,6 +124,12 @@ impl NewJob {
         if self.attempts_max == 0 {
             return Err(Error::invalid("a job needs at least one attempt; max attempts is 0"));
         }
+        let links = self.extra.as_ref().map_or(0, |extra| extra.after.len() + extra.before.len());
+        if links > LINKS_MAX {
+            return Err(Error::invalid(format!(
+                "the job has to do with {links} others; {LINKS_MAX} are the most; let it wait for one that ends a batch"
+            )));
+        }
         check_metadata(&self.metadata)?;
         check_priority(self.priority)
     }
@@ -125,11 +137,21 @@ impl NewJob {
 
 pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome> {
     let priority = job.check()?;
-    context.admit_bytes(metadata_bytes(&job.metadata))?;
+    let links = job.extra.as_ref().map_or(0, |extra| extra.after.len() + extra.before.len());
+    context.admit_bytes(metadata_bytes(&job.metadata) + links * ID_BYTES)?;
     context.admit_payload(&format!("the arguments of \"{}\"", job.task), job.args.as_bytes().len())?;
     if let Some(unique) = job.unique()
         && let Some(existing) = context.holder_of_unique(&job.queue, unique)?
     {
+        if let Some(extra) = &job.extra {
+            if !extra.before.is_empty() {
+                context.join_existing(existing, &extra.before)?;
+            }
+            if extra.is_referenced {
+                context.add_ref(existing)?;
+            }
+        }
+        context.enqueued.push(existing);
         return Ok(Outcome::Enqueued { job: existing, existing: true });
     }
 
@@ -156,7 +178,7 @@ pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome
         args_version: job.args_version,
         metadata: job.metadata.clone(),
         attempt: 0,
-        attempts_max: job.attempts_max,
+        attempts_max: if job.is_at_most_once() { 1 } else { job.attempts_max },
         suspect: false,
         cancelling: false,
         keep: job.keep,
@@ -170,16 +192,33 @@ pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome
         result: None,
         errors: Vec::new(),
         finish: None,
-        extra: job.extra.as_ref().map(|extra| Box::new(extra_of(extra, context.now))),
+        extra: job.extra.as_ref().map(|extra| Box::new(extra_of(extra, context))),
     };
-    let home = if run_at.is_some_and(|at| at > context.now) { Home::ById(ById::Due) } else { Home::Ready };
-    context.put_in(&record, home)?;
+    for reference in record.extra.iter().flat_map(|extra| &extra.refs) {
+        context.put_ref(*reference, id);
+    }
+    match &job.extra {
+        Some(extra) if extra.is_linked() => context.put_linked(record, extra, job.when)?,
+        _ => {
+            let home = if run_at.is_some_and(|at| at > context.now) { Home::ById(ById::Due) } else { Home::Ready };
+            context.put_in(&record, home)?;
+        }
+    }
+    context.enqueued.push(id);
     Ok(Outcome::Enqueued { job: id, existing: false })
 }
 
-fn extra_of(new: &NewExtra, now: Timestamp) -> Extra {
-    let unique = new.unique.as_ref().map(|unique| UniqueRecord::of(unique, now));
-    Extra { unique, key: new.key.clone(), timeout: new.timeout, at_most_once: new.at_most_once, ..Extra::default() }
+fn extra_of(new: &NewExtra, context: &Context<'_>) -> Extra {
+    let unique = new.unique.as_ref().map(|unique| UniqueRecord::of(unique, context.now));
+    let refs = if new.is_referenced { vec![context.next_ref()] } else { Vec::new() };
+    Extra {
+        unique,
+        key: new.key.clone(),
+        timeout: new.timeout,
+        at_most_once: new.at_most_once,
+        refs,
+        ..Extra::default()
+    }
 }
 
 /// # Errors

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{clock::Timestamp, queue::state::State};
+use crate::{
+    clock::Timestamp,
+    codec::Record,
+    queue::{reference::JobRef, state::State},
+};
 
 /// The rare part of a job's record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,8 +26,8 @@ pub(crate) struct Extra {
     pub(crate) has_dependents: bool,
     /// How many lines its log ever had.
     pub(crate) log_lines: u32,
-    /// A row that leads from its enqueueing change to it is kept as long as it lives.
-    pub(crate) is_referenced: bool,
+    /// By what it can be found as well, as long as it lives.
+    pub(crate) refs: Vec<JobRef>,
 }
 
 /// A unique key that a job holds.
@@ -88,11 +92,17 @@ pub(crate) struct WaitsRecord {
     /// More may be added; it does not begin before its batch is sealed.
     pub(crate) is_open: bool,
     pub(crate) on_failure: OnFailure,
+    /// How long it is put off, once all have ended.
+    pub(crate) delay: Option<Duration>,
+}
+
+impl Record for WaitsRecord {
+    const NAME: &'static str = "record of what a job waits for";
 }
 
 /// What becomes of a job when one that it waits for dies or is cancelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum OnFailure {
+pub enum OnFailure {
     /// It is cancelled too.
     #[default]
     Cancel,

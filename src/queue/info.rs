@@ -10,6 +10,8 @@ use crate::{
     queue::{
         QueueConfig,
         config::config,
+        depend::with_waits,
+        extra::WaitsRecord,
         id::{JobId, SessionId, Token},
         moves::task_name,
         record::{CountRecord, HeadRecord, Home, JobRecord},
@@ -57,6 +59,10 @@ pub struct JobInfo {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
+    /// How what it waits for, or waited for, has ended.
+    pub awaited: Option<Awaited>,
+    /// Once a run of it has begun no other ever does.
+    pub at_most_once: bool,
     /// Who holds it: the session, its label, and the token of the lease.
     pub held_by: Option<(SessionId, String, Token)>,
     /// A run of it may have taken its process down, so that it is claimed alone.
@@ -87,8 +93,12 @@ pub struct JobError {
 
 impl JobInfo {
     pub(crate) fn of(rows: &dyn Rows, home: Home, job: JobRecord) -> Result<Self> {
+        let job = with_waits(rows, home, job)?;
+        let extra = job.extra.as_ref();
         let (unique, key) = (job.unique().map(|unique| unique.key.clone()), job.key().map(str::to_owned));
         Ok(Self {
+            awaited: extra.and_then(|extra| extra.waits.as_ref()).map(Awaited::of),
+            at_most_once: job.is_at_most_once(),
             id: job.id,
             task: task_name(rows, job.task)?,
             state: job.state_in(home),
@@ -121,6 +131,34 @@ impl JobInfo {
                 })
                 .collect(),
         })
+    }
+}
+
+/// How the jobs ended that another waits for, or waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Awaited {
+    /// Those that have not ended.
+    pub pending: u32,
+    /// Those that have completed, or were gone already.
+    pub completed: u32,
+    /// Those that are dead.
+    pub dead: u32,
+    /// Those that were cancelled.
+    pub cancelled: u32,
+    /// More may be added.
+    pub is_open: bool,
+}
+
+impl Awaited {
+    pub(crate) fn of(waits: &WaitsRecord) -> Self {
+        Self {
+            pending: waits.pending,
+            completed: waits.completed,
+            dead: waits.dead,
+            cancelled: waits.cancelled,
+            is_open: waits.is_open,
+        }
     }
 }
 

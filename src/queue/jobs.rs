@@ -109,13 +109,15 @@ impl Store {
     /// Puts a dead or cancelled job back with all its attempts, or lets a scheduled one run now.
     ///
     /// # Errors
-    /// `NotFound`; `Invalid` for a job that runs, has succeeded, or whose unique key another holds.
+    /// `NotFound`; `Invalid` for a job that waits for others, runs, has succeeded, whose unique key another holds, or
+    /// that runs at most once and may have begun; `Unavailable` while others that waited for it are told of its end.
     pub fn retry(&self, id: JobId) -> Result<()> {
         self.administer(Admin::Retry { job: id }).map(|_| ())
     }
 
     /// Takes a job from its holder and puts it back to the front of its queue, uncharged. The holder's results are
-    /// refused from then on, though its handler may still run. While a child process works for the job, only with
+    /// refused from then on, though its handler may still run. One that runs at most once is dead then. While a child
+    /// process works for the job, only with
     /// `force`.
     ///
     /// # Errors

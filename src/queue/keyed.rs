@@ -72,7 +72,7 @@ pub(crate) type Opening = (Lane, Place);
 pub(crate) type QueueKey = (String, String);
 
 /// The keys that a change touches.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct KeysTouched {
     /// What was not settled yet.
     moves: BTreeMap<QueueKey, KeyMoves>,
@@ -81,7 +81,7 @@ pub(crate) struct KeysTouched {
 }
 
 /// What became of the jobs of a key.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct KeyMoves {
     running: i64,
     /// Places that hold others back from now on, or no longer do.

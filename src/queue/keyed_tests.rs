@@ -76,8 +76,13 @@ fn what_a_change_frees_it_can_claim() {
     let mut rig = Rig::new();
     let jobs = [rig.enqueue(keyed("a")), rig.enqueue(keyed("a"))];
     let (id, token) = rig.claim_one();
-    let settle =
-        crate::queue::settle::Settle { job: id, token, started_at: None, how: Ending::Complete { result: None } };
+    let settle = crate::queue::settle::Settle {
+        job: id,
+        token,
+        started_at: None,
+        how: Ending::Complete { result: None },
+        enqueues: Vec::new(),
+    };
     let turn = vec![Intent::SettleEach(vec![settle]), Intent::Claim(claim(5))];
     rig.change(Vec::new(), turn).unwrap();
     assert_eq!((rig.state(jobs[0]), rig.state(jobs[1])), (None, Some(State::Running)));
@@ -266,7 +271,7 @@ fn opening_of_a_key_is_told_to_claims_that_wait_and_closing_is_not() {
     assert!(told(&rig, Intent::Enqueue(keyed("a"))).is_empty(), "it may not run yet");
     assert_eq!(told(&rig, Intent::Enqueue(keyed("b"))), [QUEUE]);
     rig.enqueue(keyed("a"));
-    let settle = |how| crate::queue::settle::Settle { job: id, token, started_at: None, how };
+    let settle = |how| crate::queue::settle::Settle { job: id, token, started_at: None, how, enqueues: Vec::new() };
     assert_eq!(told(&rig, Intent::Settle(settle(Ending::Complete { result: None }))), [QUEUE]);
 }
 

@@ -15,9 +15,10 @@ use crate::{
     engine::Rows,
     error::{Error, ErrorKind, Result},
     queue::{
-        HeldJob,
+        Awaited, HeldJob,
         claim::{ClaimedJob, Hijack},
         id::{JobId, Token},
+        outbox::Outbox,
         record::JobRecord,
         settle::{Ending, Settle, Settled},
     },
@@ -51,6 +52,7 @@ struct Held {
     run: Mutex<Run>,
     is_settled: AtomicBool,
     is_completed_in_transaction: AtomicBool,
+    outbox: Outbox,
 }
 
 #[derive(Default)]
@@ -89,6 +91,7 @@ pub(crate) fn leases_of(inner: &Arc<Inner>, session: &Arc<Session>, applied: App
                 run: Mutex::default(),
                 is_settled: AtomicBool::new(false),
                 is_completed_in_transaction: AtomicBool::new(false),
+                outbox: Outbox::default(),
             }),
         }
     };
@@ -175,6 +178,17 @@ impl Lease {
         Store { inner: self.held.inner.clone() }
     }
 
+    /// How the jobs ended that this one has waited for; zeros where it waited for none.
+    #[must_use]
+    pub fn awaited(&self) -> Awaited {
+        let waits = self.held.record.extra.as_ref().and_then(|extra| extra.waits.as_ref());
+        waits.map(Awaited::of).unwrap_or_default()
+    }
+
+    pub(crate) fn outbox(&self) -> &Outbox {
+        &self.held.outbox
+    }
+
     /// Whether a run of the job may have taken its process down, so that nothing should run beside it.
     #[must_use]
     pub fn is_suspect(&self) -> bool {
@@ -234,15 +248,39 @@ impl Lease {
     }
 
     /// Runs a transaction that also completes the job: its effects on the root and the completion are one commit,
-    /// fenced by the lease's token, so that they happen exactly once. What the closure returns becomes the job's
-    /// result.
+    /// fenced by the lease's token, so that they happen exactly once; so are the jobs that it enqueues, and those of
+    /// [`Lease::enqueue`]. What the closure returns becomes the job's result. On a conflict the closure runs again.
+    ///
+    /// What may happen twice: all else that the handler does, before the transaction and in its closure, since a run
+    /// whose process dies before the commit is followed by another. What comes after the commit happens at most once.
+    ///
+    /// ```
+    /// # use casque::{JobRequest, Registry, Store, Worker};
+    /// # let store = Store::in_memory()?;
+    /// # let id = store.queue("default").enqueue(JobRequest::new("pay", &30u64))?;
+    /// let mut tasks = Registry::new();
+    /// tasks.register("pay", |job, amount: u64| {
+    ///     let left = job.complete_in(|tx| {
+    ///         let left = tx.get::<u64>("balance")?.unwrap_or(100).saturating_sub(amount);
+    ///         tx.put("balance", &left)?;
+    ///         tx.enqueue("mail", JobRequest::new("receipt", &amount))?;
+    ///         Ok(left)
+    ///     })?;
+    ///     Ok(left)
+    /// })?;
+    /// # Worker::new(&store).tasks(tasks).drain(true).run()?;
+    /// # assert_eq!(store.get::<u64>("balance")?, Some(70));
+    /// # assert_eq!(store.wait::<u64>(id, std::time::Duration::from_secs(5))?, 70);
+    /// # assert_eq!(store.queue("mail").stats()?.ready, 1);
+    /// # Ok::<(), casque::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `LeaseLost` where the lease is, and then nothing was changed; else as [`Store::transaction`].
     pub fn complete_in<T: Serialize>(&self, mut body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         let (value, _) = transaction::run(&self.store(), Some(self.id()), |tx| {
             let value = body(tx)?;
-            tx.complete_with(self, result_payload(&value)?);
+            tx.complete_with(self, &value)?;
             Ok(value)
         })?;
         Ok(value)
@@ -304,7 +342,9 @@ impl Lease {
     }
 
     pub(crate) fn ending(&self, how: Ending) -> Settle {
-        Settle { job: self.id(), token: self.token(), started_at: self.run().started_at, how }
+        let completes = matches!(how, Ending::Complete { .. });
+        let enqueues = if completes { self.held.outbox.to_vec() } else { Vec::new() };
+        Settle { job: self.id(), token: self.token(), started_at: self.run().started_at, how, enqueues }
     }
 
     /// Notes that the handler has ended, `clean` where it needs no more than a completion.
@@ -353,7 +393,7 @@ impl Lease {
 
     /// Hands in that the job goes back uncharged, though its handler may still run.
     pub(crate) fn give_up(&self) -> Result<Ticket> {
-        let settle = Settle { job: self.id(), token: self.token(), started_at: None, how: Ending::Release };
+        let settle = self.held.giving_back(self.run().started_at);
         self.held.inner.submit(Intent::Settle(settle), self.id(), GIVE_UP_PATIENCE)
     }
 
@@ -373,6 +413,11 @@ impl Lease {
     /// P5: leaves the job to its child process. It is not charged: once the child has ended, it goes back as not begun.
     pub(crate) fn leave_to_child(&self) {
         self.abandon();
+        if self.held.record.is_at_most_once() {
+            // Its note stays: whoever takes the job back knows that it had begun.
+            drop(self.run().note.take());
+            return;
+        }
         if let Some(note) = self.run().note.take()
             && let Err(error) = note.clear()
         {
@@ -397,16 +442,29 @@ impl Lease {
     }
 }
 
+impl Held {
+    /// A release that charges nothing; but a job that runs at most once, and has begun, says so.
+    fn giving_back(&self, started_at: Option<Timestamp>) -> Settle {
+        let started_at = started_at.filter(|_| self.record.is_at_most_once());
+        let (job, token) = (self.record.id, self.token);
+        Settle { job, token, started_at, how: Ending::Release, enqueues: Vec::new() }
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         if !self.is_settled.load(Ordering::Acquire) {
             // Nobody waits for the answer. Where it fails, what this process holds and nobody has in hand is found by
             // its maintenance, or at the end of the session.
-            let settle = Settle { job: self.record.id, token: self.token, started_at: None, how: Ending::Release };
+            let started_at = self.run.get_mut().unwrap_or_else(PoisonError::into_inner).started_at;
+            let settle = self.giving_back(started_at);
             let _ = self.inner.submit(Intent::Settle(settle), self.record.id, self.inner.patience);
         }
         self.session.let_go(self.record.id, self.token);
-        if let Some(note) = self.run.get_mut().unwrap_or_else(PoisonError::into_inner).note.take() {
+        // Whoever finds that a job which runs at most once was left unsettled must know that it had begun.
+        if let Some(note) = self.run.get_mut().unwrap_or_else(PoisonError::into_inner).note.take()
+            && !self.record.is_at_most_once()
+        {
             let _ = note.clear();
         }
     }

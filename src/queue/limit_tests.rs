@@ -70,7 +70,15 @@ fn freeing_a_limit_is_told_to_claims_that_wait_and_settling_below_it_costs_nothi
     enqueue(&mut rig, 4);
     let claimed = rig.claim(claim(2));
     let token = claimed.token.unwrap();
-    let settle = |job| Intent::Settle(Settle { job, token, started_at: None, how: Ending::Complete { result: None } });
+    let settle = |job| {
+        Intent::Settle(Settle {
+            job,
+            token,
+            started_at: None,
+            how: Ending::Complete { result: None },
+            enqueues: Vec::new(),
+        })
+    };
     let jobs = ids(&claimed);
     let rows = rig.try_change(Vec::new(), vec![settle(jobs[0])]).unwrap().1;
     assert_eq!(parked_queues(&rows).into_iter().collect::<Vec<_>>(), [QUEUE]);
@@ -207,7 +215,7 @@ fn queue_without_limits_writes_no_row_for_them() {
         rig.claim_one()
     };
     let how = Ending::Complete { result: None };
-    let settle = Intent::Settle(Settle { job: id, token, started_at: None, how });
+    let settle = Intent::Settle(Settle { job: id, token, started_at: None, how, enqueues: Vec::new() });
     let rows = rig.try_change(Vec::new(), vec![settle]).unwrap().1;
     let families: Vec<u8> = rows.keys().map(|key| key[0]).collect();
     assert_eq!(families, [0x21, 0x31], "the count, and the job");

@@ -4,13 +4,16 @@
 //! change, and move jobs only through `moves`. What a user holds is in `handle`, `jobs`, `view`, `lease` and `request`.
 
 pub(crate) mod admin;
+mod batch;
 mod canonical;
 pub(crate) mod chunks;
 pub(crate) mod claim;
 pub(crate) mod config;
 pub(crate) mod counts;
+pub(crate) mod depend;
 pub(crate) mod enqueue;
 pub(crate) mod extra;
+mod flow;
 mod handle;
 mod held;
 pub(crate) mod id;
@@ -23,11 +26,13 @@ pub(crate) mod limits;
 pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod moves;
+mod outbox;
 mod patience;
 pub(crate) mod promote;
 pub(crate) mod rate;
 pub(crate) mod reclaim;
 pub(crate) mod record;
+pub(crate) mod reference;
 mod request;
 pub(crate) mod room;
 pub(crate) mod schedule;
@@ -40,11 +45,15 @@ mod uniqueness;
 mod view;
 
 #[cfg(test)]
+mod depend_tests;
+#[cfg(test)]
 mod keyed_tests;
 #[cfg(test)]
 mod limit_tests;
 #[cfg(test)]
 mod model_tests;
+#[cfg(test)]
+mod outbox_tests;
 #[cfg(test)]
 mod reclaim_tests;
 #[cfg(test)]
@@ -66,12 +75,16 @@ mod unique_tests;
 
 pub(crate) use self::held::{HeldJob, held};
 pub use self::{
+    batch::Batch,
+    extra::OnFailure,
+    flow::{Flow, Step},
     handle::Queue,
-    info::{JobError, JobInfo, QueueStats},
+    info::{Awaited, JobError, JobInfo, QueueStats},
     lease::Lease,
     limits::{QueueConfig, Rate},
     list::JobFilter,
     log::LogLine,
+    reference::JobRef,
     request::{IntoJob, JobRequest},
     schedule::{
         define::{CatchUp, Schedule},

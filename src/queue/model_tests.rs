@@ -4,6 +4,7 @@
 use std::{collections::HashSet, time::Duration};
 
 mod limits;
+mod waits;
 
 use proptest::prelude::*;
 
@@ -17,7 +18,8 @@ use crate::{
         admin::Admin,
         claim::Claim,
         config::QueueSetting,
-        enqueue::{NewExtra, NewJob, When},
+        enqueue::{Dependency, NewExtra, NewJob, When},
+        extra::OnFailure,
         id::{JobId, SessionId, Token},
         reclaim::Reclaim,
         record::Home,
@@ -43,6 +45,8 @@ enum Verb {
         key: Option<u8>,
         attempts_max: u32,
         keep: bool,
+        /// The job that it waits for, and whether it runs though that failed.
+        after: Option<(usize, bool)>,
     },
     Claim {
         session: usize,
@@ -97,6 +101,7 @@ struct Model {
 
 #[allow(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Job {
     id: JobId,
     queue: usize,
@@ -115,6 +120,11 @@ struct Job {
     /// `None`: gone.
     state: Option<State>,
     run_at: Timestamp,
+    /// The job that it waits for, whether it runs though that failed, and how long it is put off then.
+    after: Option<(JobId, bool)>,
+    delay: u64,
+    /// Those that wait for it know how it has ended.
+    is_told: bool,
     expires_at: Timestamp,
     session: usize,
     token: Token,
@@ -302,19 +312,28 @@ fn step(rig: &mut Rig, model: &mut Model, verb: &Verb) {
             reclaim(rig, model, *session, (*started, *ended), *power_cut);
         }
     }
+    model.tell(now);
 }
 
 fn enqueue(rig: &mut Rig, model: &mut Model, verb: &Verb) {
-    let Verb::Enqueue { queue, task, priority, delay, unique, key, attempts_max, keep } = verb else { return };
+    let Verb::Enqueue { queue, task, priority, delay, unique, key, attempts_max, keep, after } = verb else { return };
+    let after = after.filter(|_| !model.jobs.is_empty());
+    let after = after.map(|(which, runs)| (which % model.jobs.len(), runs));
+    let on = after.map(|(which, runs)| (model.jobs[which].id, runs));
     let mut extra = unique.map_or_else(NewExtra::default, |unique| super::rig_tests::unique(&unique.to_string()));
     extra.key = key.map(|key| key.to_string());
-    let waiting: u64 = [State::Scheduled, State::Ready].into_iter().map(|state| model.count(*queue, state)).sum();
+    if let Some((on, runs)) = on {
+        extra.after.push(Dependency::Job(on));
+        extra.on_failure = if runs { OnFailure::Run } else { OnFailure::Cancel };
+    }
+    let before_it_runs = [State::Waiting, State::Scheduled, State::Ready];
+    let waiting: u64 = before_it_runs.into_iter().map(|state| model.count(*queue, state)).sum();
     let is_full = model.limits[*queue].size_max.is_some_and(|most| waiting >= most);
     let enqueued = rig.intent(Intent::Enqueue(NewJob {
         queue: QUEUES[*queue].into(),
         priority: *priority,
         when: When::After(Duration::from_secs(*delay)),
-        extra: Some(Box::new(extra)),
+        extra: (extra != NewExtra::default()).then(|| Box::new(extra)),
         attempts_max: *attempts_max,
         keep: *keep,
         ..job(TASKS[*task])
@@ -333,7 +352,8 @@ fn enqueue(rig: &mut Rig, model: &mut Model, verb: &Verb) {
     if existing {
         return;
     }
-    model.jobs.push(Job {
+    let waits_for = after.map(|(which, _)| model.jobs[which].clone());
+    let mut new = Job {
         id,
         queue: *queue,
         task: *task,
@@ -349,10 +369,19 @@ fn enqueue(rig: &mut Rig, model: &mut Model, verb: &Verb) {
         cancelling: false,
         state: Some(if *delay > 0 { State::Scheduled } else { State::Ready }),
         run_at: model.now.after(Duration::from_secs(*delay)),
+        after: on,
+        delay: *delay,
+        is_told: false,
         expires_at: model.now,
         session: 0,
         token: Token(0),
-    });
+    };
+    match waits_for {
+        Some(on) if on.is_over() => new.go_on(on.state, model.now),
+        Some(_) => new.state = Some(State::Waiting),
+        None => {}
+    }
+    model.jobs.push(new);
 }
 
 fn settle(rig: &mut Rig, model: &mut Model, which: usize, how: How, stale: bool) {
@@ -412,14 +441,14 @@ fn operate(rig: &mut Rig, model: &mut Model, verb: &Verb) {
             job.cancelling = true;
             Ok(())
         }
-        (Verb::Cancel(_), Some(State::Ready | State::Scheduled)) => {
+        (Verb::Cancel(_), Some(State::Waiting | State::Ready | State::Scheduled)) => {
             job.holds_back = false;
             job.end(State::Cancelled, now);
             Ok(())
         }
         (Verb::Cancel(_), Some(State::Cancelled)) | (Verb::Retry(_), Some(State::Ready)) => Ok(()),
         (Verb::Retry(_), Some(State::Dead | State::Cancelled)) if key_is_free => {
-            (job.state, job.attempt) = (Some(State::Ready), 0);
+            (job.state, job.attempt, job.is_told) = (Some(State::Ready), 0, false);
             Ok(())
         }
         (Verb::Retry(_), Some(State::Scheduled)) => {
@@ -480,10 +509,18 @@ fn compare(rig: &Rig, model: &Model) {
     }
     for (queue, name) in QUEUES.iter().enumerate() {
         let stats = rig.stats(name);
-        let told = [stats.scheduled, stats.ready, stats.running, stats.kept, stats.dead, stats.cancelled];
-        let expected =
-            [State::Scheduled, State::Ready, State::Running, State::Completed, State::Dead, State::Cancelled]
-                .map(|state| model.count(queue, state));
+        let told =
+            [stats.waiting, stats.scheduled, stats.ready, stats.running, stats.kept, stats.dead, stats.cancelled];
+        let expected = [
+            State::Waiting,
+            State::Scheduled,
+            State::Ready,
+            State::Running,
+            State::Completed,
+            State::Dead,
+            State::Cancelled,
+        ]
+        .map(|state| model.count(queue, state));
         assert_eq!(told, expected, "INV-9: {name}");
         assert_eq!((stats.completed, stats.paused), (model.completed[queue], model.paused[queue]), "{name}");
     }
@@ -502,9 +539,10 @@ fn verbs() -> impl Strategy<Value = Verb> {
         1 => Just(How::Cancel),
     ];
     let unique = prop::option::weighted(0.3, 0u8..2);
+    let after = prop::option::weighted(0.3, (which.clone(), any::<bool>()));
     let key = prop::option::weighted(0.6, 0u8..2);
-    let enqueue = (0usize..2, 0usize..2, -1i64..=1, delay, unique, key, 1u32..=3, any::<bool>()).prop_map(
-        |(queue, task, priority, delay, unique, key, attempts_max, keep)| Verb::Enqueue {
+    let enqueue = (0usize..2, 0usize..2, -1i64..=1, delay, unique, key, 1u32..=3, any::<bool>(), after).prop_map(
+        |(queue, task, priority, delay, unique, key, attempts_max, keep, after)| Verb::Enqueue {
             queue,
             task,
             priority,
@@ -513,6 +551,7 @@ fn verbs() -> impl Strategy<Value = Verb> {
             key,
             attempts_max,
             keep,
+            after,
         },
     );
     let setting = limits::settings();

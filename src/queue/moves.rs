@@ -6,6 +6,7 @@ use crate::{
     engine::Rows,
     error::{Error, Result},
     queue::{
+        depend::{End, with_waits},
         id::{JobId, Place, Token},
         lane::Lane,
         log,
@@ -42,7 +43,8 @@ impl Context<'_> {
                     self.rows.remove(keys::expiry(at, job.id));
                 }
             }
-            Home::Ready | Home::ById(ById::Waiting) => {}
+            Home::ById(ById::Waiting) => self.rows.remove(keys::wait(job.id)),
+            Home::Ready => {}
         }
     }
 
@@ -72,7 +74,11 @@ impl Context<'_> {
                     self.rows.put(keys::expiry(at, job.id), Vec::new());
                 }
             }
-            Home::ById(ById::Waiting) => {}
+            Home::ById(ById::Waiting) => {
+                let waits = job.extra.as_ref().and_then(|extra| extra.waits.as_ref());
+                let waits = waits.ok_or_else(|| inconsistent(format!("job {} waits for nothing", job.id)))?;
+                self.rows.put_record(keys::wait(job.id), waits)?;
+            }
         }
         Ok(())
     }
@@ -100,6 +106,7 @@ impl Context<'_> {
     /// Ends a job that succeeded. It is kept only where it has a result, or asks to be kept.
     pub(crate) fn end_completed(&mut self, mut job: JobRecord) -> Result<()> {
         self.count_completed(&job.queue);
+        self.note_end(&mut job, End::Completed);
         let config = self.config(&job.queue)?;
         let (keeps, retention) = (config.keeps_completed, config.retention_completed);
         job.finish = Some(Finish::Completed);
@@ -123,12 +130,14 @@ impl Context<'_> {
         let retention = self.config(&job.queue)?.retention_cancelled;
         let retention = retention.unwrap_or(self.settings()?.retention_cancelled);
         job.finish = Some(Finish::Cancelled);
+        self.note_end(&mut job, End::Cancelled);
         self.end(job, ById::Finished, retention)
     }
 
-    pub(crate) fn end_dead(&mut self, job: JobRecord) -> Result<()> {
+    pub(crate) fn end_dead(&mut self, mut job: JobRecord) -> Result<()> {
         let retention = self.config(&job.queue)?.retention_dead;
         let retention = retention.unwrap_or(self.settings()?.retention_dead);
+        self.note_end(&mut job, End::Dead);
         self.end(job, ById::Dead, retention)
     }
 
@@ -148,6 +157,7 @@ impl Context<'_> {
     pub(crate) fn forget(&mut self, job: &JobRecord) -> Result<()> {
         self.give_up_unique(job)?;
         self.forget_place(job);
+        self.forget_refs(job);
         log::forget(self, job);
         Ok(())
     }
@@ -254,7 +264,8 @@ pub(crate) fn task_name(rows: &dyn Rows, number: u32) -> Result<String> {
 pub(crate) fn find(rows: &dyn Rows, job: JobId) -> Result<Option<(Home, JobRecord)>> {
     for family in ById::ALL {
         if let Some(record) = get_record(rows, &family.key(job))? {
-            return Ok(Some((Home::ById(family), record)));
+            let home = Home::ById(family);
+            return Ok(Some((home, with_waits(rows, home, record)?)));
         }
     }
     let place = match rows.get(&keys::place(job))?.map(|row| JobId::from_bytes(&row).ok_or(row)) {

@@ -1,5 +1,6 @@
 //! Promote: what time brings. Scheduled jobs whose time has come become ready, under their old place; tokens that have
-//! come are written into the buckets that had none. Reads and writes only those.
+//! come are written into the buckets that had none. Reads and writes only those, and what waits for an ended job that
+//! had too many waiting for it to tell in one change.
 
 use std::ops::ControlFlow;
 
@@ -9,6 +10,7 @@ use crate::{
     engine::Rows,
     error::Result,
     queue::{
+        depend::End,
         rate::next_token,
         record::{Home, JobRecord},
     },
@@ -22,9 +24,14 @@ use crate::{
 
 pub(crate) fn promote(context: &mut Context<'_>, limit: usize) -> Result<Outcome> {
     let now = context.now;
-    let mut due = Vec::new();
+    let (mut due, mut untold) = (Vec::new(), Vec::new());
     let range = keys::due_times();
-    context.rows.visit(&range.start, &range.end, &mut |key, _| {
+    context.rows.visit(&range.start, &range.end, &mut |key, bytes| {
+        if keys::is_untold(key) {
+            // The first is enough: each has as many to tell as one change does.
+            untold.extend(keys::id_at_end(key).zip(End::from_bytes(bytes)).filter(|_| untold.is_empty()));
+            return Ok(ControlFlow::Continue(()));
+        }
         if due.len() >= limit || keys::time_of(key).is_none_or(|at| at > now) {
             return Ok(ControlFlow::Break(()));
         }
@@ -32,6 +39,10 @@ pub(crate) fn promote(context: &mut Context<'_>, limit: usize) -> Result<Outcome
         Ok(ControlFlow::Continue(()))
     })?;
     let (mut jobs, mut bytes) = (0, 0);
+    for (ended, end) in untold {
+        context.rows.remove(keys::untold(ended));
+        context.ends.queue.push_back((ended, end));
+    }
     for id in due {
         let row = ById::Due.key(id);
         let Some(found) = context.rows.get(&row)? else {

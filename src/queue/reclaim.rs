@@ -121,6 +121,14 @@ pub(crate) fn reclaim(context: &mut Context<'_>, reclaim: &Reclaim) -> Result<Ou
     Ok(Outcome::Reclaimed(reclaimed))
 }
 
+impl Context<'_> {
+    /// Charges a job that runs at most once for a run that may have begun, and so is its last.
+    pub(crate) fn note_may_have_begun(&self, job: &mut JobRecord, label: &str, why: &str) {
+        job.attempt = job.attempts_max;
+        job.note_error(self.now, label, &format!("it runs at most once, and may have begun: {why}"));
+    }
+}
+
 fn take_back(context: &mut Context<'_>, reclaim: &Reclaim, mut job: JobRecord, done: &mut Reclaimed) -> Result<()> {
     let id = job.id;
     let Some(lease) = job.lease.clone() else { return Ok(()) };
@@ -141,6 +149,13 @@ fn take_back(context: &mut Context<'_>, reclaim: &Reclaim, mut job: JobRecord, d
     if reclaim.power_cut {
         // The cut may have come before, in or after the handler: nobody is charged for it, and care is taken.
         job.suspect = true;
+        if job.is_at_most_once() {
+            context.note_may_have_begun(
+                &mut job,
+                &lease.label,
+                "the machine was restarted, or its session left no notes",
+            );
+        }
     } else if let Some((_, _, at)) = started {
         job.started_at = Some(*at);
         job.attempt += 1;

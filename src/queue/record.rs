@@ -115,6 +115,11 @@ impl JobRecord {
         self.extra.as_ref()?.key.as_deref()
     }
 
+    /// Whether a run that has begun is never followed by another.
+    pub(crate) fn is_at_most_once(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.at_most_once)
+    }
+
     pub(crate) fn lane(&self) -> Lane {
         let lane = Lane::new(self.priority, self.task, self.suspect);
         if self.key().is_some() { lane.with_key() } else { lane }

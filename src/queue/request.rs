@@ -52,7 +52,10 @@ impl JobRequest {
 
     /// A job of a [`Task`].
     pub fn task<T: Task>(task: &T) -> Self {
-        Self { unique: task.uniqueness(), ..Self::of(T::ID, T::VERSION, Payload::bincode(task), T::ATTEMPTS_MAX) }
+        let mut request = Self::of(T::ID, T::VERSION, Payload::bincode(task), T::ATTEMPTS_MAX);
+        request.extra.at_most_once = T::AT_MOST_ONCE;
+        request.unique = task.uniqueness();
+        request
     }
 
     fn of(task: &str, args_version: u32, args: Result<Payload>, attempts_max: u32) -> Self {
@@ -141,6 +144,28 @@ impl JobRequest {
     pub fn keep(mut self) -> Self {
         self.keep = true;
         self
+    }
+
+    /// Once a run of it has begun, no other ever does: where it fails, gives up or puts off its work, or its process
+    /// dies, the job is dead, with an error that says why, and can't be retried. What has not begun is delivered again
+    /// all the same. It has one attempt.
+    ///
+    /// A worker notes that a run begins before it does; who claims by hand says so by
+    /// [`Lease::start`](crate::Lease::start).
+    ///
+    /// ```
+    /// # let store = casque::Store::in_memory()?;
+    /// let job = casque::JobRequest::new("charge", &"card").at_most_once();
+    /// store.queue("default").enqueue(job)?;
+    /// # Ok::<(), casque::Error>(())
+    /// ```
+    pub fn at_most_once(mut self) -> Self {
+        self.extra.at_most_once = true;
+        self
+    }
+
+    pub(crate) fn extra_mut(&mut self) -> &mut NewExtra {
+        &mut self.extra
     }
 
     pub(crate) fn for_queue(self, queue: &str) -> Result<NewJob> {

@@ -167,7 +167,7 @@ impl Rig {
 
     pub(super) fn settle(&mut self, job: JobId, token: Token, how: Ending) -> Result<State> {
         let started_at = Some(self.now);
-        match self.intent(Intent::Settle(Settle { job, token, started_at, how }))? {
+        match self.intent(Intent::Settle(Settle { job, token, started_at, how, enqueues: Vec::new() }))? {
             Outcome::Settled(settled) => Ok(settled.state),
             other => panic!("not settled: {other:?}"),
         }

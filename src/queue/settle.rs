@@ -10,6 +10,7 @@ use crate::{
     codec::Payload,
     error::{Error, ErrorKind, Result},
     queue::{
+        enqueue::{NewJob, enqueue},
         id::{JobId, Token},
         record::{Home, JobRecord, ProgressRecord},
         state::State,
@@ -28,6 +29,8 @@ pub(crate) struct Settle {
     /// When the handler began; `None` where it has not.
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) how: Ending,
+    /// Jobs that are enqueued in the same change, or not at all where the lease can't be settled so.
+    pub(crate) enqueues: Vec<NewJob>,
 }
 
 /// How a lease ends.
@@ -77,26 +80,40 @@ pub(crate) enum Each {
 impl Settle {
     /// About how many bytes it adds to a change.
     pub(crate) fn payload_bytes(&self) -> usize {
-        match &self.how {
+        let of_enqueues: usize = self.enqueues.iter().map(|job| job.args.as_bytes().len()).sum();
+        let of_ending = match &self.how {
             Ending::Complete { result } => result.as_ref().map_or(0, |result| result.as_bytes().len()),
             Ending::Fail { message, .. } => message.len(),
             Ending::Snooze { .. } | Ending::Release | Ending::Cancel => 0,
-        }
+        };
+        of_ending + of_enqueues
     }
 }
 
 /// Settles one lease, or fails the change.
 pub(crate) fn settle(context: &mut Context<'_>, settle: &Settle) -> Result<Outcome> {
     let job = admit(context, settle)?;
+    enqueue_all(context, settle)?;
     carry_out(context, settle, job).map(Outcome::Settled)
 }
 
 /// Settles leases that have nothing to do with each other: one that can't be settled leaves no trace, and the change
 /// goes on.
 pub(crate) fn settle_each(context: &mut Context<'_>, settlements: &[Settle]) -> Result<Outcome> {
-    let each = |settle: &Settle| match admit(context, settle) {
-        Ok(job) => carry_out(context, settle, job).map(Each::Settled),
-        Err(error) => refusal(error),
+    let each = |settle: &Settle| {
+        let admitted = if settle.enqueues.is_empty() {
+            admit(context, settle)
+        } else {
+            context.all_or_nothing(|context| {
+                let job = admit(context, settle)?;
+                enqueue_all(context, settle)?;
+                Ok(job)
+            })
+        };
+        match admitted {
+            Ok(job) => carry_out(context, settle, job).map(Each::Settled),
+            Err(error) => refusal(error),
+        }
     };
     settlements.iter().map(each).collect::<Result<_>>().map(Outcome::SettledEach)
 }
@@ -121,6 +138,23 @@ fn admit(context: &mut Context<'_>, settle: &Settle) -> Result<JobRecord> {
     Ok(job)
 }
 
+/// Enqueues the jobs that go with a settlement. What is wrong with one of them is wrong with the settlement.
+fn enqueue_all(context: &mut Context<'_>, settle: &Settle) -> Result<()> {
+    // They are numbered among themselves.
+    let before = std::mem::take(&mut context.enqueued);
+    for job in &settle.enqueues {
+        enqueue(context, job).map_err(|error| {
+            let what = format!("the job of \"{}\" that job {} enqueues", job.task, settle.job);
+            match error.kind() {
+                ErrorKind::Corrupt => error.during(&what),
+                _ => Error::invalid(error.during(&what).full_message()),
+            }
+        })?;
+    }
+    context.enqueued = before;
+    Ok(())
+}
+
 fn carry_out(context: &mut Context<'_>, settle: &Settle, mut job: JobRecord) -> Result<Settled> {
     let label = job.lease.as_ref().map(|lease| lease.label.clone()).unwrap_or_default();
     context.take_out(&job, Home::ById(ById::Held));
@@ -128,6 +162,7 @@ fn carry_out(context: &mut Context<'_>, settle: &Settle, mut job: JobRecord) -> 
     if settle.started_at.is_some() {
         job.started_at = settle.started_at;
     }
+    let is_once = job.is_at_most_once() && settle.started_at.is_some() && !job.cancelling;
     let run_at = context.now;
     let settled = |job: JobId, state, attempt, run_at| Ok(Settled { job, state, attempt, run_at });
     match &settle.how {
@@ -157,6 +192,12 @@ fn carry_out(context: &mut Context<'_>, settle: &Settle, mut job: JobRecord) -> 
                     settled(id, State::Dead, attempt, None)
                 }
             }
+        }
+        Ending::Snooze { .. } | Ending::Release if is_once => {
+            context.note_may_have_begun(&mut job, &label, "its handler gave it up");
+            let (id, attempt) = (job.id, job.attempt);
+            context.end_dead(job)?;
+            settled(id, State::Dead, attempt, None)
         }
         _ if job.cancelling => {
             let (id, attempt) = (job.id, job.attempt);

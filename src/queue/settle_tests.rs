@@ -18,7 +18,7 @@ use crate::{
 };
 
 fn settle(job: JobId, token: Token, how: Ending) -> Settle {
-    Settle { job, token, started_at: None, how }
+    Settle { job, token, started_at: None, how, enqueues: Vec::new() }
 }
 
 fn complete(job: JobId, token: Token) -> Settle {

@@ -8,7 +8,7 @@ use crate::{
     error::{ErrorKind, Result},
     queue::{
         admin::Admin,
-        enqueue::{NewExtra, NewJob, When},
+        enqueue::{Dependency, NewExtra, NewJob, When},
         id::{JobId, Token},
         lane::Lane,
         settle::Ending,
@@ -34,6 +34,9 @@ macro_rules! listed {
 
 listed! {
     enum From {
+        Waiting,
+        // It waits for nothing but to be sealed.
+        Open,
         Scheduled,
         Ready,
         BehindItsKey,
@@ -65,6 +68,10 @@ listed! {
         Prune,
         Extend,
         Progress,
+        Seal,
+        // Another job, which those that wait do wait for, completes.
+        OtherCompletes,
+        OtherDies,
     }
 }
 
@@ -88,6 +95,37 @@ fn expected(from: From, event: Event) -> Then {
     use Event as E;
     use Then::{Becomes, Goes, Stays};
     match (from, event) {
+        (From::Waiting, E::OtherCompletes) | (From::Open, E::Seal) => Becomes(State::Ready),
+        (From::Waiting, E::OtherDies) => Becomes(State::Cancelled),
+        (From::Waiting | From::Open, E::Cancel) => Becomes(State::Cancelled),
+        (From::Waiting | From::Open, E::Retry | E::Requeue) => INVALID,
+        (From::Waiting | From::Open, E::ClaimById | E::Promote) | (From::Waiting, E::Seal) => Stays,
+        (From::Gone, E::Seal) => NOT_FOUND,
+        (
+            From::Scheduled
+            | From::Ready
+            | From::BehindItsKey
+            | From::Running
+            | From::Cancelling
+            | From::CompletedKept
+            | From::Dead
+            | From::Cancelled,
+            E::Seal,
+        ) => INVALID,
+        (
+            From::Open
+            | From::Scheduled
+            | From::Ready
+            | From::BehindItsKey
+            | From::Running
+            | From::Cancelling
+            | From::CompletedKept
+            | From::Dead
+            | From::Cancelled
+            | From::Gone,
+            E::OtherCompletes | E::OtherDies,
+        ) => Stays,
+
         (From::Scheduled, E::Promote | E::Retry | E::Requeue) => Becomes(State::Ready),
         (From::Scheduled | From::Ready | From::BehindItsKey, E::Cancel) => Becomes(State::Cancelled),
         (From::Scheduled, E::ClaimById) => Stays,
@@ -124,10 +162,14 @@ fn expected(from: From, event: Event) -> Then {
         (From::Gone, E::ClaimById | E::Promote | E::Reclaim | E::Prune) => Stays,
 
         // INV-11: waiting jobs are never pruned.
-        (From::Scheduled | From::Ready | From::BehindItsKey, E::Reclaim | E::Prune) => Stays,
+        (From::Waiting | From::Open | From::Scheduled | From::Ready | From::BehindItsKey, E::Reclaim | E::Prune) => {
+            Stays
+        }
         // P6: nobody holds it, so no token settles it.
         (
-            From::Scheduled
+            From::Waiting
+            | From::Open
+            | From::Scheduled
             | From::Ready
             | From::BehindItsKey
             | From::CompletedKept
@@ -148,24 +190,32 @@ fn expected(from: From, event: Event) -> Then {
     }
 }
 
+/// The queue of a job that others may wait for.
+const OTHER_QUEUE: &str = "other";
 const HOUR: Duration = Duration::from_hours(1);
 
 /// A job in a state, and the token of its last lease.
 fn put(rig: &mut Rig, from: From) -> (JobId, Token) {
     let when = if from == From::Scheduled { When::After(HOUR) } else { When::Now };
-    let mut new = NewJob { when, ..job("task") };
+    let other = rig.enqueue(NewJob { queue: OTHER_QUEUE.into(), ..job("other") });
+    let extra = match from {
+        From::Waiting => Some(NewExtra { after: vec![Dependency::Job(other)], ..NewExtra::default() }),
+        From::Open => Some(NewExtra { is_open: true, ..NewExtra::default() }),
+        From::BehindItsKey => Some(NewExtra { key: Some("key".into()), ..NewExtra::default() }),
+        _ => None,
+    };
+    let new = NewJob { when, extra: extra.map(Box::new), ..job("task") };
     if from == From::BehindItsKey {
-        new.extra = Some(Box::new(NewExtra { key: Some("key".into()), ..NewExtra::default() }));
         rig.enqueue(new.clone());
         rig.claim_one();
     }
     let id = rig.enqueue(new);
-    if matches!(from, From::Scheduled | From::Ready | From::BehindItsKey) {
+    if matches!(from, From::Waiting | From::Open | From::Scheduled | From::Ready | From::BehindItsKey) {
         return (id, Token(rig.version.0));
     }
     let (_, token) = rig.claim_one();
     match from {
-        From::Scheduled | From::Ready | From::BehindItsKey | From::Running => {}
+        From::Waiting | From::Open | From::Scheduled | From::Ready | From::BehindItsKey | From::Running => {}
         From::Cancelling => {
             rig.administer(Admin::Cancel { job: id }).unwrap();
         }
@@ -228,11 +278,19 @@ fn happen(rig: &mut Rig, event: Event, job: JobId, token: Token) -> Result<()> {
             assert!(matches!(rig.administer(Admin::Prune { limit: 10 }).unwrap(), Outcome::Pruned { .. }));
             Ok(())
         }
+        Event::Seal => rig.administer(Admin::Seal { job }).map(|_| ()),
+        Event::OtherCompletes => end_other(rig, Ending::Complete { result: None }),
+        Event::OtherDies => end_other(rig, Ending::Fail { message: "no".into(), retry_after: None }),
         Event::Extend => rig.intent(Intent::Extend { job, token }).map(|_| ()),
         Event::Progress => {
             rig.intent(Intent::Progress { job, token, fraction: 0.5, message: "half".into() }).map(|_| ())
         }
     }
+}
+
+fn end_other(rig: &mut Rig, how: Ending) -> Result<()> {
+    let claimed = rig.claim(crate::queue::claim::Claim { queues: vec![OTHER_QUEUE.into()], ..claim(1) });
+    rig.settle(claimed.jobs[0].record.id, claimed.token.unwrap(), how).map(|_| ())
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::{
     codec::{self, Digest},
     engine::{RowSet, Rows},
     error::{Error, Result},
-    queue::{self, config::ConfigRecord, counts::Tally, keyed::KeysTouched, lane::Lane},
+    queue::{self, config::ConfigRecord, counts::Tally, depend::Ends, id::JobId, keyed::KeysTouched, lane::Lane},
     store::{
         change::{Applied, CHANGE_BYTES_MAX, Change, Guard, Intent, Outcome},
         conflict::{Conflict, Subject, Version},
@@ -37,6 +37,9 @@ pub(crate) struct Context<'a> {
     pub(crate) lanes_known: HashSet<(String, Lane)>,
     pub(crate) keys: KeysTouched,
     pub(crate) tasks_known: HashMap<String, u32>,
+    /// The jobs that it enqueued, in order; of a unique key, the job that had it before.
+    pub(crate) enqueued: Vec<JobId>,
+    pub(crate) ends: Ends,
     /// What is configured for the queue that was asked for last.
     pub(crate) config_known: Option<(String, ConfigRecord)>,
     settings: Option<Settings>,
@@ -51,6 +54,28 @@ impl Context<'_> {
         let settings = Settings::read(&self.rows)?;
         self.settings = Some(settings);
         Ok(settings)
+    }
+
+    /// Does something wholly or not at all, where the change goes on without it.
+    pub(crate) fn all_or_nothing<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.rows.begin();
+        let (next_index, payload_bytes) = (self.next_index, self.payload_bytes);
+        let (tallies, enqueued, ends) = (self.tallies.clone(), self.enqueued.clone(), self.ends.clone());
+        let keys = self.keys.clone();
+        let done = work(self);
+        if done.is_ok() {
+            self.rows.keep();
+        } else {
+            self.rows.undo();
+            (self.next_index, self.payload_bytes) = (next_index, payload_bytes);
+            (self.tallies, self.enqueued, self.ends) = (tallies, enqueued, ends);
+            self.keys = keys;
+            // What they know may be of rows that are not there any more.
+            self.lanes_known.clear();
+            self.tasks_known.clear();
+            self.config_known = None;
+        }
+        done
     }
 
     /// Checks a payload against the limit of one, and adds it to the change's own.
@@ -97,11 +122,14 @@ pub(crate) fn apply(change: &Change, rows: &dyn Rows, newest: Version, now: Time
         lanes_known: HashSet::new(),
         keys: KeysTouched::default(),
         tasks_known: HashMap::new(),
+        enqueued: Vec::new(),
+        ends: Ends::default(),
         config_known: None,
         settings: None,
         payload_bytes: 0,
     };
     let outcomes = change.intents.iter().map(|intent| perform(intent, &mut context)).collect::<Result<Vec<_>>>()?;
+    context.tell_dependents()?;
     context.settle_keys()?;
     queue::counts::settle_tallies(&mut context)?;
     let version = (!context.rows.is_untouched()).then_some(context.version);
@@ -114,7 +142,11 @@ fn perform(intent: &Intent, context: &mut Context<'_>) -> Result<Outcome> {
         Intent::Remove { key } => remove(context, key).map(|()| Outcome::Done),
         Intent::Add { key, delta } => add(context, key, *delta).map(|()| Outcome::Done),
         Intent::Enqueue(job) => queue::enqueue::enqueue(context, job),
-        Intent::Claim(claim) => queue::claim::claim(context, claim),
+        Intent::Claim(claim) => {
+            // What the change's settlements let go can be claimed at once.
+            context.tell_dependents()?;
+            queue::claim::claim(context, claim)
+        }
         Intent::Settle(settle) => queue::settle::settle(context, settle),
         Intent::SettleEach(settlements) => queue::settle::settle_each(context, settlements),
         Intent::Extend { job, token } => queue::settle::extend(context, *job, *token),

@@ -17,6 +17,7 @@ use crate::{
         log::LineRecord,
         rate::bucket_of,
         record::{CountRecord, ErrorRecord, Finish, HeadRecord, JobRecord, LeaseRecord, ProgressRecord, TaskRecord},
+        reference::JobRef,
         schedule::{ScheduleRecord, spec::Spec},
         unique::Holder,
     },
@@ -126,10 +127,14 @@ fn job() -> JobRecord {
                 cancelled: 4,
                 is_open: true,
                 on_failure: OnFailure::Run,
+                delay: Some(Duration::from_secs(5)),
             }),
             has_dependents: true,
             log_lines: 6,
-            is_referenced: true,
+            refs: vec![JobRef {
+                change: ChangeId { client: ClientId { born: Version(7), random: 8 }, number: 9 },
+                index: 4,
+            }],
         })),
     }
 }
@@ -142,7 +147,7 @@ fn held_job_has_its_golden_bytes() {
          616e740461636d650114010001fd0068e5cf8b01000001fd0168e5cf8b01000001fd0268e5cf8b01000000 \
          0001ababababababababababababababababfbd10708776f726b65722e37010000003f0468616c66000101fd0368e5cf \
          8b01000008776f726b65722e36026e6f00010103636174010f01fd0568e5cf8b010000010461636d65011e0001010102 \
-         03040101010601",
+         0304010101050001060107080904",
     );
 }
 
@@ -220,6 +225,18 @@ fn records_of_a_queue_have_their_golden_bytes() {
         "0101010a33302034202a202a202a0d4575726f70652f4265726c696e056d65646961067265706f7274000107010000140000 \
          0101036b6579000f00000000000000000002640101fd0068e5cf8b01000001fb12040301fd0168e5cf8b010000",
     );
+    golden(
+        &WaitsRecord {
+            pending: 300,
+            completed: 2,
+            dead: 3,
+            cancelled: 4,
+            is_open: true,
+            on_failure: OnFailure::Cancel,
+            delay: Some(Duration::from_secs(5)),
+        },
+        "0101fb2c010203040100010500",
+    );
     golden(&TaskRecord { number: 5, name: "resize".into() }, "01010506726573697a65");
 }
 
@@ -264,7 +281,8 @@ fn keys_have_their_golden_bytes() {
     let lane = Lane::new(-100, 5, true);
     let id = JobId { version: 1042, index: 3 };
     let at = Timestamp::from_millis(1_700_000_000_000);
-    let keys: [(Vec<u8>, &str); 32] = [
+    let change = ChangeId { client: ClientId { born: Version(7), random: 8 }, number: 9 };
+    let keys: [(Vec<u8>, &str); 36] = [
         (keys::FORMAT.to_vec(), "01"),
         (keys::STORE.to_vec(), "02"),
         (keys::LOG.to_vec(), "03"),
@@ -298,6 +316,10 @@ fn keys_have_their_golden_bytes() {
         ),
         (keys::key_index("media", lane.with_key(), id), "3b6d6564696100c80000000503000000000000041200000003"),
         (keys::key_state("media", "acme"), "3c6d656469610061636d65"),
+        (keys::dependent(id, JobId { version: 1043, index: 0 }), "3d000000000000041200000003000000000000041300000000"),
+        (keys::job_ref(change, 4), "3f00000000000000070000000000000008000000000000000900000004"),
+        (keys::wait(id), "42000000000000041200000003"),
+        (keys::untold(id), "330000000000000000000000000000041200000003"),
         (keys::ready_lane("media", lane).start, "306d6564696100c80000000501"),
         (keys::ready_lane("media", lane).end, "306d6564696100c80000000502"),
     ];

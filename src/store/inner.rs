@@ -177,6 +177,23 @@ impl Inner {
         self.writer()?.commit(change, self.patience)
     }
 
+    /// The id of a change that is yet to be made up.
+    pub(crate) fn next_change(&self) -> ChangeId {
+        ChangeId { client: self.client, number: self.next_number.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// As [`Inner::commit`], under an id that was given out before.
+    pub(crate) fn commit_as(
+        &self,
+        id: ChangeId,
+        guards: Vec<Guard>,
+        intents: Vec<Intent>,
+        job: Option<JobId>,
+    ) -> Result<Applied> {
+        let change = Change { id, ..self.change(guards, intents, job)? };
+        self.writer()?.commit(change, self.patience)
+    }
+
     /// Commits one change of one intent, and gives that one's outcome.
     pub(crate) fn perform(&self, intent: Intent) -> Result<Outcome> {
         self.perform_within(intent, self.patience)
@@ -316,7 +333,7 @@ impl Inner {
 
     fn change(&self, guards: Vec<Guard>, intents: Vec<Intent>, job: Option<JobId>) -> Result<Change> {
         self.check_open()?;
-        let id = ChangeId { client: self.client, number: self.next_number.fetch_add(1, Ordering::Relaxed) };
+        let id = self.next_change();
         let writer = Writer { label: self.label.clone(), job };
         Ok(Change { id, writer, guards, intents })
     }

@@ -2,6 +2,9 @@
 //!
 //! A queue's name in a key ends with a zero byte: names have no control characters, so no name is another's prefix.
 
+mod links;
+
+pub(crate) use self::links::*;
 use crate::{
     clock::Timestamp,
     queue::{
@@ -38,14 +41,17 @@ mod family {
     pub(super) const KEYED: u8 = 0x3A;
     pub(super) const KEY_INDEX: u8 = 0x3B;
     pub(super) const KEY_STATE: u8 = 0x3C;
-    pub(super) const JOB_LOG: u8 = 0x3e;
+    pub(super) const DEPENDENT: u8 = 0x3D;
+    pub(super) const JOB_LOG: u8 = 0x3E;
+    pub(super) const JOB_REF: u8 = 0x3F;
     pub(super) const CLIENT_HORIZON: u8 = 0x40;
     pub(super) const CLIENT: u8 = 0x41;
+    pub(super) const WAIT: u8 = 0x42;
     pub(super) const SCHEDULE: u8 = 0x50;
     pub(super) const SLOT: u8 = 0x51;
 
     /// All of them, in order.
-    pub(super) const ALL: [u8; 30] = [
+    pub(super) const ALL: [u8; 33] = [
         FORMAT,
         STORE,
         LOG,
@@ -71,9 +77,12 @@ mod family {
         KEYED,
         KEY_INDEX,
         KEY_STATE,
+        DEPENDENT,
         JOB_LOG,
+        JOB_REF,
         CLIENT_HORIZON,
         CLIENT,
+        WAIT,
         SCHEDULE,
         SLOT,
     ];
@@ -415,37 +424,6 @@ pub(crate) fn places() -> Range {
     prefixed(vec![family::PLACE])
 }
 
-/// The job that holds a unique key in a queue; in the whole store where no queue is named.
-pub(crate) fn unique(queue: &str, name: &str) -> Vec<u8> {
-    key(family::UNIQUE, &[&queue_part(queue), name.as_bytes()])
-}
-
-/// All unique keys that are held.
-pub(crate) fn uniques() -> Range {
-    prefixed(vec![family::UNIQUE])
-}
-
-/// A line of a job's log.
-pub(crate) fn job_log(id: JobId, line: u32) -> Vec<u8> {
-    key(family::JOB_LOG, &[&id.to_bytes(), &line.to_be_bytes()])
-}
-
-/// A job's log, oldest line first.
-pub(crate) fn job_logs(id: JobId) -> Range {
-    prefixed(key(family::JOB_LOG, &[&id.to_bytes()]))
-}
-
-/// The logs of all jobs.
-pub(crate) fn all_job_logs() -> Range {
-    prefixed(vec![family::JOB_LOG])
-}
-
-/// The job and the line's number in the key of a line of its log.
-pub(crate) fn log_line_of(key: &[u8]) -> Option<(JobId, u32)> {
-    let (id, line) = key.get(1..)?.split_first_chunk::<ID_BYTES>()?;
-    Some((JobId::from_bytes(id)?, u32::from_be_bytes(line.try_into().ok()?)))
-}
-
 /// A2: below which birth clients may have been dropped.
 pub(crate) const CLIENT_HORIZON: &[u8] = &[family::CLIENT_HORIZON];
 
@@ -464,31 +442,6 @@ pub(crate) fn client_of(key: &[u8]) -> Option<ClientId> {
     let (born, random) = key.get(1..)?.split_first_chunk::<8>()?;
     let random: [u8; 8] = random.try_into().ok()?;
     Some(ClientId { born: Version(u64::from_be_bytes(*born)), random: u64::from_be_bytes(random) })
-}
-
-/// A schedule.
-pub(crate) fn schedule(name: &str) -> Vec<u8> {
-    key(family::SCHEDULE, &[name.as_bytes()])
-}
-
-/// All schedules.
-pub(crate) fn schedules() -> Range {
-    prefixed(vec![family::SCHEDULE])
-}
-
-/// The entry of a schedule in the index by its next slot.
-pub(crate) fn slot(at: Timestamp, name: &str) -> Vec<u8> {
-    key(family::SLOT, &[&at.as_millis().to_be_bytes(), name.as_bytes()])
-}
-
-/// The schedules by their next slots, soonest first.
-pub(crate) fn slots() -> Range {
-    prefixed(vec![family::SLOT])
-}
-
-/// The schedule's name in the key of its slot.
-pub(crate) fn slot_name(key: &[u8]) -> Option<String> {
-    std::str::from_utf8(key.get(9..)?).ok().map(str::to_owned)
 }
 
 /// The queue whose jobs a row may make claimable: that of a ready job, or of a concurrency key that lets one run; of a

@@ -12,12 +12,12 @@ use crate::{
     clock::sleep,
     codec::{Digest, Payload},
     error::{Error, ErrorKind, Result},
-    queue::{IntoJob, Lease, id::JobId, settle::Ending},
+    queue::{Flow, IntoJob, JobRef, Lease, id::JobId, lease::result_payload, settle::Ending},
     random,
     store::{
         Store,
         apply::digest_object,
-        change::{Guard, Intent},
+        change::{ChangeId, Guard, Intent},
         conflict::Version,
         keys,
         object::{Value, check_key},
@@ -40,6 +40,8 @@ pub struct Transaction {
     /// What this transaction has made of a key so far.
     written: BTreeMap<String, Written>,
     intents: Vec<Intent>,
+    /// What it is called, once something in it says so.
+    id: Option<ChangeId>,
     /// Leases that end with the commit.
     settled: Vec<(Lease, Settlement)>,
     job: Option<JobId>,
@@ -67,6 +69,7 @@ impl Transaction {
             ranges: Vec::new(),
             written: BTreeMap::new(),
             intents: Vec::new(),
+            id: None,
             settled: Vec::new(),
             job,
         }
@@ -209,6 +212,46 @@ impl Transaction {
         Ok(())
     }
 
+    /// Enqueues a job in the same commit, and gives a reference to it that can be stored there as well:
+    /// [`Store::resolve`] gives the job's id, as long as the job lives.
+    ///
+    /// ```
+    /// # use casque::{JobRequest, State, flow::JobRef};
+    /// # let store = casque::Store::in_memory()?;
+    /// store.transaction(|tx| {
+    ///     let job = tx.enqueue_ref("mail", JobRequest::new("confirm", &"order 7"))?;
+    ///     tx.put("order/7", &("paid", job))
+    /// })?;
+    /// let (_, job): (String, JobRef) = store.get("order/7")?.expect("it is there");
+    /// assert_eq!(store.job(store.resolve(&job)?)?.state, State::Ready);
+    /// # Ok::<(), casque::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` for arguments that can't be encoded.
+    pub fn enqueue_ref(&mut self, queue: &str, job: impl IntoJob) -> Result<JobRef> {
+        let mut request = job.into_job();
+        request.extra_mut().is_referenced = true;
+        let index = u32::try_from(self.enqueued()).unwrap_or(u32::MAX);
+        self.enqueue(queue, request)?;
+        let inner = self.snapshot.inner();
+        Ok(JobRef { change: *self.id.get_or_insert_with(|| inner.next_change()), index })
+    }
+
+    /// Enqueues jobs that wait for each other in the same commit.
+    ///
+    /// # Errors
+    /// `Invalid` for arguments that can't be encoded, and more than 10,000 jobs.
+    pub fn enqueue_flow(&mut self, flow: Flow) -> Result<()> {
+        let jobs = flow.into_jobs(self.enqueued())?;
+        self.intents.extend(jobs.into_iter().map(Intent::Enqueue));
+        Ok(())
+    }
+
+    fn enqueued(&self) -> usize {
+        self.intents.iter().filter(|intent| matches!(intent, Intent::Enqueue(_))).count()
+    }
+
     /// Completes a leased job in the same commit: its effects on the root happen exactly once, since a lease that was
     /// lost refuses the whole transaction.
     ///
@@ -232,7 +275,16 @@ impl Transaction {
     /// # Errors
     /// None now; the commit is `LeaseLost` where the lease is.
     pub fn complete(&mut self, lease: &Lease) -> Result<()> {
-        self.complete_with(lease, None);
+        self.complete_payload(lease, None);
+        Ok(())
+    }
+
+    /// As [`Transaction::complete`], with what came of the work.
+    ///
+    /// # Errors
+    /// `Invalid` for a result that can't be encoded; the commit is `LeaseLost` where the lease is.
+    pub fn complete_with<T: Serialize>(&mut self, lease: &Lease, result: &T) -> Result<()> {
+        self.complete_payload(lease, result_payload(result)?);
         Ok(())
     }
 
@@ -264,7 +316,7 @@ impl Transaction {
         Ok(())
     }
 
-    pub(crate) fn complete_with(&mut self, lease: &Lease, result: Option<Payload>) {
+    fn complete_payload(&mut self, lease: &Lease, result: Option<Payload>) {
         self.settle(lease, Ending::Complete { result }, Settlement::Completed);
     }
 
@@ -281,7 +333,11 @@ impl Transaction {
         let mut guards: Vec<Guard> =
             self.reads.into_iter().map(|(key, version)| Guard::Object { key, version }).collect();
         guards.extend(self.ranges);
-        let applied = self.snapshot.inner().commit(guards, self.intents, self.job)?;
+        let inner = self.snapshot.inner();
+        let applied = match self.id {
+            Some(id) => inner.commit_as(id, guards, self.intents, self.job),
+            None => inner.commit(guards, self.intents, self.job),
+        }?;
         for (lease, settlement) in &self.settled {
             match settlement {
                 Settlement::Completed => lease.note_completed_in_transaction(),

@@ -14,15 +14,20 @@ use crate::{
 pub(crate) struct Overlay<'a> {
     below: &'a dyn Rows,
     writes: RowSet,
+    /// What was written under each key before, since what is done now began; nothing where it is not to be undone.
+    undo: Option<Vec<(Vec<u8>, Before)>>,
 }
+
+/// What was written under a key before, if anything was: bytes, or a removal.
+type Before = Option<Option<Vec<u8>>>;
 
 impl<'a> Overlay<'a> {
     pub(crate) fn new(below: &'a dyn Rows) -> Self {
-        Self { below, writes: RowSet::new() }
+        Self { below, writes: RowSet::new(), undo: None }
     }
 
     pub(crate) fn put(&mut self, key: Vec<u8>, bytes: Vec<u8>) {
-        self.writes.insert(key, Some(bytes));
+        self.write(key, Some(bytes));
     }
 
     pub(crate) fn put_record<R: Record>(&mut self, key: Vec<u8>, record: &R) -> Result<()> {
@@ -31,7 +36,40 @@ impl<'a> Overlay<'a> {
     }
 
     pub(crate) fn remove(&mut self, key: Vec<u8>) {
-        self.writes.insert(key, None);
+        self.write(key, None);
+    }
+
+    fn write(&mut self, key: Vec<u8>, bytes: Option<Vec<u8>>) {
+        match &mut self.undo {
+            None => {
+                self.writes.insert(key, bytes);
+            }
+            Some(undo) => {
+                let before = self.writes.insert(key.clone(), bytes);
+                undo.push((key, before));
+            }
+        }
+    }
+
+    /// From here on, what is written can be undone.
+    pub(crate) fn begin(&mut self) {
+        debug_assert!(self.undo.is_none(), "one thing at a time is undone");
+        self.undo = Some(Vec::new());
+    }
+
+    /// What was written since the beginning stands.
+    pub(crate) fn keep(&mut self) {
+        self.undo = None;
+    }
+
+    /// What was written since the beginning was not.
+    pub(crate) fn undo(&mut self) {
+        for (key, before) in self.undo.take().into_iter().flatten().rev() {
+            match before {
+                Some(bytes) => self.writes.insert(key, bytes),
+                None => self.writes.remove(&key),
+            };
+        }
     }
 
     /// Takes over the rows of a change that committed.

@@ -57,6 +57,8 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
     const ALIASES: &'static [&'static str] = &[];
     /// How many attempts may fail before a job is dead.
     const ATTEMPTS_MAX: u32 = ATTEMPTS_DEFAULT;
+    /// Whether a run that has begun is never followed by another: see [`JobRequest::at_most_once`].
+    const AT_MOST_ONCE: bool = false;
     /// What the handler returns; kept with the job for a day, unless it is `()`.
     type Output: Serialize + DeserializeOwned;
 

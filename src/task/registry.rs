@@ -52,6 +52,7 @@ pub struct Registry {
 struct Entry {
     version: u32,
     attempts_max: u32,
+    at_most_once: bool,
     run: Arc<Run>,
     describe: Arc<Describe>,
     backoff: Arc<Backoff>,
@@ -81,6 +82,7 @@ impl Registry {
         let entry = Entry {
             version: T::VERSION,
             attempts_max: T::ATTEMPTS_MAX,
+            at_most_once: T::AT_MOST_ONCE,
             run: Arc::new(move |job: &Job| {
                 let task = decode(job.args_version(), job.payload()).map_err(|error| of_args(&error))?;
                 finish(&task.run(job)?)
@@ -114,6 +116,7 @@ impl Registry {
         let entry = Entry {
             version: 1,
             attempts_max: ATTEMPTS_DEFAULT,
+            at_most_once: false,
             run: Arc::new(move |job: &Job| {
                 let args = decode.read(job.args_version(), job.payload()).map_err(|error| of_args(&error))?;
                 finish(&run(job, args)?)
@@ -158,6 +161,12 @@ impl Registry {
     #[must_use]
     pub fn attempts_max(&self, task: &str) -> u32 {
         self.entry(task).map_or(ATTEMPTS_DEFAULT, |entry| entry.attempts_max)
+    }
+
+    /// Whether a job of a task runs at most once where nothing else is said.
+    #[cfg(feature = "cli")]
+    pub(crate) fn is_at_most_once(&self, task: &str) -> bool {
+        self.entry(task).is_some_and(|entry| entry.at_most_once)
     }
 
     /// Whether there is no task to run.
@@ -268,6 +277,12 @@ impl<A> Registered<'_, A> {
     /// From Rust, [`JobRequest::max_attempts`](crate::JobRequest::max_attempts) says so.
     pub fn attempts_max(&mut self, attempts: u32) -> &mut Self {
         self.change(|entry| entry.attempts_max = attempts)
+    }
+
+    /// Jobs of it run at most once where their producer says nothing: for the command line, which knows the registry.
+    /// From Rust, [`JobRequest::at_most_once`](crate::JobRequest::at_most_once) says so.
+    pub fn at_most_once(&mut self) -> &mut Self {
+        self.change(|entry| entry.at_most_once = true)
     }
 
     fn change(&mut self, change: impl FnOnce(&mut Entry)) -> &mut Self {

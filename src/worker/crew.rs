@@ -19,7 +19,7 @@ use crate::{
         select::{Tasks, Wanted},
         settle::{Ending, Settle},
     },
-    store::{Store, promise::Poker, session::Session, site, ticket::Ticket},
+    store::{Store, change::BATCH_JOBS_MAX, promise::Poker, session::Session, site, ticket::Ticket},
     worker::{
         Report, Setup,
         claimer::{Batch, Claimer},
@@ -390,10 +390,13 @@ impl State {
     pub(super) fn take_endings(&mut self) -> (Vec<Ended>, Vec<Settle>) {
         let (mut bytes, mut settlements) = (0, Vec::with_capacity(self.endings.len().min(ENDINGS_MAX)));
         self.endings.retain(|ended| !ended.lease.is_settled());
+        let mut enqueues = 0;
         for ended in self.endings.iter().take(ENDINGS_MAX) {
             let settle = ended.lease.ending(ended.how.clone());
             bytes += settle.payload_bytes();
-            if bytes > ENDING_BYTES_MAX && !settlements.is_empty() {
+            enqueues += settle.enqueues.len();
+            let is_much = bytes > ENDING_BYTES_MAX || enqueues > BATCH_JOBS_MAX;
+            if is_much && !settlements.is_empty() {
                 break;
             }
             settlements.push(settle);

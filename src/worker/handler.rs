@@ -78,7 +78,7 @@ fn handle(setup: &Setup, lease: &Lease) -> Handled {
     let began = monotonic();
     let outcome = setup.registry.run(&Job::new(lease.clone(), setup.stop.flag()));
     let how = ending(setup, lease, outcome);
-    let clean = matches!(how, Ending::Complete { result: None }) && !lease.is_settled();
+    let clean = matches!(how, Ending::Complete { result: None }) && lease.outbox().is_empty() && !lease.is_settled();
     if let Err(error) = lease.note_ended(clean) {
         tell(&setup.listeners, &Event::Trouble { doing: "note that a handler ended", message: error.full_message() });
     }

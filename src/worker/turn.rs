@@ -7,11 +7,12 @@ use std::sync::MutexGuard;
 use std::time::Duration;
 
 use crate::{
-    clock::{deadline_after, monotonic, sleep},
+    clock::{Timestamp, deadline_after, monotonic, sleep},
     error::{Error, ErrorKind, Result},
     queue::{
         Lease,
         lease::leases_of,
+        promote::next_due,
         room::Room,
         select::{Selection, Tasks, Wanted, select_within},
         settle::{Each, Ending, Settled},
@@ -130,6 +131,10 @@ impl Crew {
 
     fn is_drained(&self) -> Result<bool> {
         let rows = self.store.inner.rows()?;
+        // What waited for a job that many waited for is told of its end step by step.
+        if next_due(rows.as_ref())? == Some(Timestamp::from_millis(0)) {
+            return Ok(false);
+        }
         // Somebody may have committed since the claim looked.
         let wanted = Wanted { tasks: Tasks::Named(self.setup.registry.names()), jobs_max: 1, idle: true };
         let mut claimable = Selection::default();

@@ -3,6 +3,7 @@
 
 mod admin;
 mod claims;
+mod flow;
 mod hijacks;
 mod limits;
 #[path = "../processes/mod.rs"]

@@ -89,6 +89,30 @@ fn batch_that_is_sent_again_gets_the_ids_it_was_given() {
 }
 
 #[test]
+fn settlement_that_is_sent_again_enqueues_once() {
+    let rig = Rig::new();
+    rig.send(1, first(1), jobs(1)).unwrap();
+    let given = rig.send(2, first(2), vec![rig.claim(1)]).unwrap();
+    let Outcome::Claimed(claimed) = &given.outcomes[0] else { panic!("{given:?}") };
+    let next = |intents: Vec<Intent>| match intents.into_iter().next() {
+        Some(Intent::Enqueue(job)) => job,
+        other => panic!("{other:?}"),
+    };
+    let settle = Settle {
+        job: claimed.jobs[0].record.id,
+        token: claimed.token.unwrap(),
+        started_at: None,
+        how: Ending::Complete { result: None },
+        enqueues: vec![next(jobs(1)), next(jobs(1))],
+    };
+    let intents = || vec![Intent::SettleEach(vec![settle.clone()])];
+    let settled = rig.send(3, first(3), intents()).unwrap();
+    assert_eq!(rig.send(3, again(3), intents()).unwrap(), settled);
+    let Outcome::Claimed(ready) = &rig.send(4, first(4), vec![rig.claim(10)]).unwrap().outcomes[0] else { panic!() };
+    assert_eq!(ready.jobs.len(), 2);
+}
+
+#[test]
 fn claim_that_is_sent_again_gets_the_jobs_that_it_still_holds() {
     let rig = Rig::new();
     rig.send(1, first(1), jobs(3)).unwrap();
@@ -100,6 +124,7 @@ fn claim_that_is_sent_again_gets_the_jobs_that_it_still_holds() {
         token: claimed.token.unwrap(),
         started_at: None,
         how: Ending::Complete { result: None },
+        enqueues: Vec::new(),
     };
     rig.send(3, first(2), vec![Intent::Settle(done)]).unwrap();
     let now = rig.send(2, again(2), vec![rig.claim(2)]).unwrap();
