@@ -10,6 +10,8 @@ mod hijack;
 mod kill_points;
 #[path = "leases.rs"]
 mod leases;
+#[path = "limits.rs"]
+mod limits;
 #[path = "many_processes.rs"]
 mod many_processes;
 #[path = "stress_main_job.rs"]
