@@ -226,23 +226,6 @@ impl Model {
         true
     }
 
-    fn key_lets_run(&self, index: usize, picked: &[usize]) -> bool {
-        let job = &self.jobs[index];
-        if job.key.is_none() {
-            return true;
-        }
-        let limits = &self.limits[job.queue];
-        let of_key = |other: &&Job| other.queue == job.queue && other.key == job.key;
-        let picked = picked.iter().map(|index| &self.jobs[*index]).filter(of_key).count();
-        let running = self.jobs.iter().filter(of_key).filter(|other| other.state == Some(State::Running)).count();
-        if running + picked >= limits.key_running_max.unwrap_or(1) as usize {
-            return false;
-        }
-        let goes_before = |other: &Job| other.state == Some(State::Ready) || other.holds_back;
-        let is_first = !self.jobs.iter().filter(of_key).any(|other| goes_before(other) && other.place < job.place);
-        !limits.is_strict || (picked == 0 && is_first)
-    }
-
     fn count(&self, queue: usize, state: State) -> u64 {
         self.jobs.iter().filter(|job| job.queue == queue && job.state == Some(state)).count() as u64
     }

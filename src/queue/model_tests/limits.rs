@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::{Job, Model};
 use crate::{
     clock::Timestamp,
-    queue::config::{QueueSetting, RateRecord},
+    queue::{
+        config::{QueueSetting, RateRecord},
+        state::State,
+    },
 };
 
 /// What is configured for a queue, and the tokens in its bucket.
@@ -85,4 +89,23 @@ pub(super) fn settings() -> impl Strategy<Value = QueueSetting> {
         1 => prop::option::weighted(0.3, rate).prop_map(QueueSetting::Rate),
         1 => prop::option::weighted(0.3, 2u64..6).prop_map(QueueSetting::SizeMax),
     ]
+}
+
+impl Model {
+    pub(super) fn key_lets_run(&self, index: usize, picked: &[usize]) -> bool {
+        let job = &self.jobs[index];
+        if job.key.is_none() {
+            return true;
+        }
+        let limits = &self.limits[job.queue];
+        let of_key = |other: &&Job| other.queue == job.queue && other.key == job.key;
+        let picked = picked.iter().map(|index| &self.jobs[*index]).filter(of_key).count();
+        let running = self.jobs.iter().filter(of_key).filter(|other| other.state == Some(State::Running)).count();
+        if running + picked >= limits.key_running_max.unwrap_or(1) as usize {
+            return false;
+        }
+        let goes_before = |other: &Job| other.state == Some(State::Ready) || other.holds_back;
+        let is_first = !self.jobs.iter().filter(of_key).any(|other| goes_before(other) && other.place < job.place);
+        !limits.is_strict || (picked == 0 && is_first)
+    }
 }

@@ -5,7 +5,7 @@ use crate::{clock::Timestamp, queue::state::State};
 
 impl Job {
     /// What a waiting job does when the one that it waits for has ended so.
-    fn go_on(&mut self, ended: Option<State>, now: Timestamp) {
+    pub(super) fn go_on(&mut self, ended: Option<State>, now: Timestamp) {
         let runs = self.after.is_some_and(|(_, runs)| runs);
         if matches!(ended, Some(State::Dead | State::Cancelled)) && !runs {
             self.end(State::Cancelled, now);
