@@ -94,6 +94,7 @@ pub mod types {
             compact::Compacted,
             conflict::{Subject, Writer},
             inner::Serving,
+            lock::{Fence, LockGuard, LockInfo},
             settings::{SETTINGS, SettingInfo, Unit},
         },
         task::Registered,

@@ -33,7 +33,7 @@ mod model_tests;
 #[cfg(test)]
 mod reclaim_tests;
 #[cfg(test)]
-mod rig_tests;
+pub(crate) mod rig_tests;
 #[cfg(test)]
 mod schedule_tests;
 #[cfg(test)]

@@ -19,6 +19,10 @@ use crate::{
     },
     store::{
         conflict::{Version, Writer},
+        lock::{
+            Fence,
+            rules::{Claimant, FreeLocks, LockRequest},
+        },
         object::Value,
     },
 };
@@ -81,6 +85,8 @@ pub(crate) enum Guard {
     Range { prefix: String, start: Vec<u8>, end: Vec<u8>, digest: Digest, read: Version },
     /// C2: no claim and no administration has touched the queue since, and each shifted job is where it was.
     Queue { queue: String, version: Version, shifted: Vec<Candidate> },
+    /// The named lock is still held under this number.
+    Lock { name: String, fence: Fence },
 }
 
 /// A job that a claim has seen, and the key of its row there.
@@ -127,6 +133,13 @@ pub(crate) enum Intent {
     },
     Reclaim(Reclaim),
     Administer(Admin),
+    Lock(LockRequest),
+    /// Gives up a named lock, or the wait for it; the first of those who wait has it then.
+    Unlock {
+        name: String,
+        claimant: Claimant,
+    },
+    FreeLocks(FreeLocks),
 }
 
 /// What became of one intent, in the order of the change.
@@ -147,6 +160,14 @@ pub(crate) enum Outcome {
     Reclaimed(Reclaimed),
     Pruned {
         jobs: usize,
+    },
+    /// The number under which the claimant holds the lock; nothing where another does.
+    Locked(Option<Fence>),
+    Unlocked {
+        was_held: bool,
+    },
+    LocksFreed {
+        locks: usize,
     },
 }
 

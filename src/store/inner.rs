@@ -15,7 +15,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     queue::{
         held,
-        id::JobId,
+        id::{JobId, SessionId},
         reclaim::{Reclaim, Reclaimed},
     },
     stone::{
@@ -27,6 +27,8 @@ use crate::{
         change::{Applied, Change, ChangeId, ClientId, Guard, Intent, Outcome},
         committer::{By, Committer},
         conflict::{Version, Writer},
+        keys,
+        lock::rules::FreeLocks,
         paths::CommitsByPath,
         pins::Pins,
         recovery::log_in_use,
@@ -36,6 +38,7 @@ use crate::{
         snapshot::Pin,
         standing::Standing,
         ticket::{Ticket, name_who_is_stopped, out_of_patience},
+        view::first_rows,
     },
 };
 
@@ -182,7 +185,7 @@ impl Inner {
         self.perform_within(intent, self.patience)
     }
 
-    fn perform_within(&self, intent: Intent, patience: Duration) -> Result<Outcome> {
+    pub(crate) fn perform_within(&self, intent: Intent, patience: Duration) -> Result<Outcome> {
         let change = self.change(Vec::new(), vec![intent], None)?;
         let applied = self.writer()?.commit(change, patience)?;
         applied.outcomes.into_iter().next().ok_or_else(|| Error::corrupt("a change was answered without its outcome"))
@@ -444,6 +447,11 @@ impl Inner {
         }
         let Some(session) = self.session_if_begun() else { return Ok(()) };
         session.stop_beating();
+        let beat = match self.site.files() {
+            Some(files) => crate::local::look(&files.folder, session.id)?.map(|seen| seen.beat),
+            None => None,
+        };
+        self.free_locks(session.id, beat, patience)?;
         let mut jobs = held(self.rows()?.as_ref())?;
         jobs.retain(|job| job.session == session.id);
         // P5: what a child process still works on waits for it, and is found by whoever looks for leases without a
@@ -452,11 +460,15 @@ impl Inner {
         if busy.len() == jobs.len() {
             return Ok(());
         }
-        let beat = match self.site.files() {
-            Some(files) => crate::local::look(&files.folder, session.id)?.map(|seen| seen.beat),
-            None => None,
-        };
         self.reclaim(Reclaim { busy, ..Reclaim::of_all(session.id, beat) }, patience).map(|_| ())
+    }
+
+    /// Frees the named locks of a session, if there are any: it is dead, has stopped, or ends.
+    pub(crate) fn free_locks(&self, session: SessionId, beat: Option<u64>, patience: Duration) -> Result<()> {
+        while !first_rows(self.rows()?.as_ref(), &keys::lock_sessions_of(session), 1)?.is_empty() {
+            self.perform_within(Intent::FreeLocks(FreeLocks { session, beat }), patience)?;
+        }
+        Ok(())
     }
 
     /// Takes a session's jobs back, slice by slice; gives all that became of them.

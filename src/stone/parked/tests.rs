@@ -94,12 +94,15 @@ fn only_a_claim_alone_that_found_nothing_waits() {
     let nothing = |outcomes| Applied { version: None, stamp: crate::Timestamp::from_millis(0), outcomes };
     let empty = || Outcome::Claimed(crate::queue::claim::Claimed::default());
     let alone = claim(1, "q", 1).change;
-    assert!(is_to_wait(&alone, &nothing(vec![empty()])));
+    assert!(is_to_wait(&alone, &nothing(vec![empty()]), &HashSet::new()));
     let suspects = crate::queue::claim::Claimed { suspects_wait: true, ..Default::default() };
-    assert!(!is_to_wait(&alone, &nothing(vec![Outcome::Claimed(suspects)])), "P4: the worker is to make itself idle");
+    assert!(
+        !is_to_wait(&alone, &nothing(vec![Outcome::Claimed(suspects)]), &HashSet::new()),
+        "P4: the worker is to make itself idle"
+    );
     let mut both = claim(1, "q", 1).change;
     both.intents.push(Intent::Promote { limit: 1 });
-    assert!(!is_to_wait(&both, &nothing(vec![empty(), Outcome::Promoted { jobs: 0 }])));
+    assert!(!is_to_wait(&both, &nothing(vec![empty(), Outcome::Promoted { jobs: 0 }]), &HashSet::new()));
 }
 
 #[test]
