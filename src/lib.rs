@@ -84,7 +84,7 @@ pub mod types {
         check::Finding,
         codec::Codec,
         queue::{
-            IntoJob, JobError, QueueStats,
+            IntoJob, JobError, QueueStats, Reschedule,
             claim::Hijack,
             id::{SessionId, Token},
         },

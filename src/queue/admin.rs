@@ -8,18 +8,21 @@ use crate::{
     error::{Error, ErrorKind, Result},
     queue::{
         config::{self, QueueSetting},
-        enqueue::check_name,
+        enqueue::When,
         id::{JobId, Token},
-        record::{Finish, HeadRecord, Home, JobRecord},
+        pause,
+        record::{Finish, Home, JobRecord},
+        reschedule,
         settle::Settled,
         state::State,
+        sweep::{self, Sweep},
     },
     store::{
         apply::Context,
         change::Outcome,
         keys::{self, ById},
         settings::{SettingRecord, check_value, setting_info},
-        view::{first_rows, get_record, inconsistent},
+        view::{first_rows, inconsistent},
     },
 };
 
@@ -50,6 +53,22 @@ pub(crate) enum Admin {
     Resume {
         queue: String,
     },
+    PauseTask {
+        task: String,
+    },
+    ResumeTask {
+        task: String,
+    },
+    /// Gives a job that has not begun another priority or time; what is nothing stays.
+    Reschedule {
+        job: JobId,
+        priority: Option<i64>,
+        when: Option<When>,
+    },
+    /// Removes jobs that have not begun, or have ended.
+    Purge(Sweep),
+    /// Retries all jobs of a sweep that can be.
+    RetryAll(Sweep),
     /// Removes ended jobs whose time is over, at most so many.
     Prune {
         limit: usize,
@@ -72,8 +91,13 @@ pub(crate) fn administer(context: &mut Context<'_>, admin: &Admin) -> Result<Out
         Admin::Retry { job } => retry(context, *job),
         Admin::Release { job, token } => release(context, *job, *token),
         Admin::Requeue { job } => requeue(context, *job),
-        Admin::Pause { queue } => set_paused(context, queue, true),
-        Admin::Resume { queue } => set_paused(context, queue, false),
+        Admin::Pause { queue } => pause::set_queue(context, queue, true),
+        Admin::Resume { queue } => pause::set_queue(context, queue, false),
+        Admin::PauseTask { task } => pause::set_task(context, task, true),
+        Admin::ResumeTask { task } => pause::set_task(context, task, false),
+        Admin::Reschedule { job, priority, when } => reschedule::reschedule(context, *job, *priority, *when),
+        Admin::Purge(sweep) => sweep::purge(context, sweep),
+        Admin::RetryAll(sweep) => sweep::retry_all(context, sweep),
         Admin::Prune { limit } => prune(context, *limit),
         Admin::SweepLanes => sweep_lanes(context),
         Admin::Configure { setting, value } => configure(context, setting, *value),
@@ -81,11 +105,18 @@ pub(crate) fn administer(context: &mut Context<'_>, admin: &Admin) -> Result<Out
     }
 }
 
-fn settled(job: &JobRecord, state: State) -> Outcome {
+impl Admin {
+    /// Whether who holds jobs must look at them when this is done.
+    pub(crate) fn is_for_holders(&self) -> bool {
+        matches!(self, Self::Cancel { .. } | Self::Pause { .. } | Self::PauseTask { .. })
+    }
+}
+
+pub(super) fn settled(job: &JobRecord, state: State) -> Outcome {
     Outcome::Settled(Settled { job: job.id, state, attempt: job.attempt, run_at: job.run_at })
 }
 
-fn refused(job: &JobRecord, home: Home, verb: &str, why: &str) -> Error {
+pub(super) fn refused(job: &JobRecord, home: Home, verb: &str, why: &str) -> Error {
     Error::invalid(format!("job {} is {}, and can't be {verb}: {why}", job.id, job.state_in(home)))
 }
 
@@ -110,7 +141,11 @@ fn cancel(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
 }
 
 fn retry(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
-    let (home, mut job) = context.find(id)?;
+    let (home, job) = context.find(id)?;
+    retry_found(context, home, job)
+}
+
+pub(super) fn retry_found(context: &mut Context<'_>, home: Home, mut job: JobRecord) -> Result<Outcome> {
     match home {
         Home::ById(ById::Finished) if job.finish == Some(Finish::Completed) => {
             return Err(refused(&job, home, "retried", "it has succeeded; enqueue it anew"));
@@ -177,23 +212,6 @@ fn requeue(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
     let outcome = settled(&job, State::Ready);
     context.put_in(&job, Home::Ready)?;
     Ok(outcome)
-}
-
-fn set_paused(context: &mut Context<'_>, queue: &str, paused: bool) -> Result<Outcome> {
-    check_name("queue", queue)?;
-    let key = keys::head(queue);
-    let mut head: HeadRecord = get_record(&context.rows, &key)?.unwrap_or_default();
-    if head.paused != paused {
-        head.paused = paused;
-        head.version = context.version;
-        head.by = context.change.writer.clone();
-        context.rows.put_record(key, &head)?;
-    }
-    // A queue that is paused before its first job is a queue all the same.
-    if context.rows.get(&keys::count(queue))?.is_none() {
-        context.rows.put_record(keys::count(queue), &crate::queue::record::CountRecord::default())?;
-    }
-    Ok(Outcome::Done)
 }
 
 /// INV-11: only jobs that have ended are in the index of what may go.

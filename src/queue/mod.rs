@@ -19,15 +19,20 @@ pub(crate) mod lane;
 pub(crate) mod lease;
 pub(crate) mod list;
 pub(crate) mod moves;
+pub(crate) mod pause;
 pub(crate) mod promote;
 pub(crate) mod reclaim;
 pub(crate) mod record;
 mod request;
+pub(crate) mod reschedule;
 pub(crate) mod select;
 pub(crate) mod settle;
 pub(crate) mod state;
+pub(crate) mod sweep;
 mod view;
 
+#[cfg(test)]
+mod control_tests;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]
@@ -50,5 +55,6 @@ pub use self::{
     lease::Lease,
     list::JobFilter,
     request::{IntoJob, JobRequest},
+    reschedule::Reschedule,
     view::{Policy, QueueView},
 };

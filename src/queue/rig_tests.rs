@@ -23,6 +23,7 @@ use crate::{
         select::{Tasks, Wanted},
         settle::{Ending, Settle},
         state::State,
+        sweep::{Sweep, Swept},
     },
     store::{
         apply::apply,
@@ -175,6 +176,25 @@ impl Rig {
 
     pub(crate) fn administer(&mut self, admin: Admin) -> Result<Outcome> {
         self.intent(Intent::Administer(admin))
+    }
+
+    pub(crate) fn reschedule(&mut self, job: JobId, priority: Option<i64>, when: Option<When>) -> Result<()> {
+        self.administer(Admin::Reschedule { job, priority, when }).map(|_| ())
+    }
+
+    /// Does something to all jobs of a state, in slices of two rows; gives what came of it.
+    pub(crate) fn sweep(&mut self, admin: fn(Sweep) -> Admin, state: State) -> Swept {
+        let mut sweep = Sweep { state, queue: None, task: None, newest: self.version, after: None, limit: 2 };
+        let mut all = Swept::default();
+        loop {
+            let Outcome::Swept(slice) = self.administer(admin(sweep.clone())).unwrap() else { panic!("not swept") };
+            all.jobs += slice.jobs;
+            all.refused += slice.refused;
+            sweep.after = slice.next;
+            if sweep.after.is_none() {
+                return all;
+            }
+        }
     }
 
     pub(crate) fn reclaim(&mut self, reclaim: Reclaim) -> Reclaimed {

@@ -178,6 +178,8 @@ impl<'a> Stone<'a> {
             stone.give_up_log()?;
         }
         ground.seat.take(Serving { errands: sender, waker, is_asleep });
+        // Until now who held jobs here looked by itself.
+        (ground.on_news)(News::HoldersCalled);
         Ok(stone)
     }
 
@@ -420,6 +422,7 @@ impl<'a> Stone<'a> {
         };
         self.ground.desk.step(Step::Applied);
         let mut served = served;
+        let is_for_holders = entries.iter().any(|entry| entry.change.is_for_holders());
         let may_park = entries.iter().any(|entry| entry.wait_until.is_some());
         let (queues, locks) = if may_park { (queues_with_jobs(&rows), locks_in(&rows)) } else { Default::default() };
         if !rows.is_empty()
@@ -446,6 +449,9 @@ impl<'a> Stone<'a> {
         for (parked, answer) in served {
             self.answer(parked.origin, answer);
         }
+        if is_for_holders {
+            self.call_holders();
+        }
         if has_parked && !queues.is_empty() {
             // What came behind them in their own group may be for them.
             self.unserved.queues.extend(queues);
@@ -458,6 +464,15 @@ impl<'a> Stone<'a> {
     fn forget(&mut self, client: ClientId) {
         self.clients.remove(&(client.born.0, client.random));
         self.window.put(keys::client(client), None);
+    }
+
+    /// Has those who hold jobs look, as soon as the file shows what was decided.
+    fn call_holders(&mut self) {
+        if self.window.has_rows() || self.window.is_flushing() {
+            self.closers.push((self.window.store, Closer::Holders));
+        } else {
+            self.tell_closer(Closer::Holders, Ok(()));
+        }
     }
 
     fn closed(&mut self, closer: Closer) -> Result<()> {
@@ -482,6 +497,11 @@ impl<'a> Stone<'a> {
             Closer::Own(promise) => promise.keep(answer),
             Closer::Client { connection, ask } | Closer::Borrower { connection, ask } => {
                 self.connections.answer_ask(connection, ask, answer.map_err(Refusal::from));
+            }
+            // Where the file can't be written they look by themselves, when it can.
+            Closer::Holders => {
+                self.connections.call_holders();
+                (self.ground.on_news)(News::HoldersCalled);
             }
         }
     }

@@ -16,6 +16,7 @@ use crate::{
         id::{JobId, Token},
         reclaim::{Reclaim, Reclaimed},
         settle::{Each, Settle, Settled},
+        sweep::Swept,
     },
     store::{
         conflict::{Version, Writer},
@@ -62,6 +63,15 @@ pub(crate) struct Change {
 }
 
 impl Change {
+    /// Whether workers must look at what they hold when it is committed: a job is to be cancelled, or jobs that wait to
+    /// be begun are to go back.
+    pub(crate) fn is_for_holders(&self) -> bool {
+        self.intents.iter().any(|intent| match intent {
+            Intent::Administer(admin) => admin.is_for_holders(),
+            _ => false,
+        })
+    }
+
     /// About how many bytes its rows will take.
     pub(crate) fn payload_bytes(&self) -> usize {
         let of_intent = |intent: &Intent| match intent {
@@ -161,6 +171,7 @@ pub(crate) enum Outcome {
     Pruned {
         jobs: usize,
     },
+    Swept(Swept),
     /// The number under which the claimant holds the lock; nothing where another does.
     Locked(Option<Fence>),
     Unlocked {

@@ -199,7 +199,7 @@ fn records_of_a_queue_have_their_golden_bytes() {
         },
         "01010104010201010a01001401fbe803013c00000100fc404b4c0001",
     );
-    golden(&TaskRecord { number: 5, name: "resize".into() }, "01010506726573697a65");
+    golden(&TaskRecord { number: 5, name: "resize".into(), paused: true }, "01010506726573697a6501");
 }
 
 #[test]

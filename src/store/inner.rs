@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -76,7 +76,12 @@ pub(crate) struct Inner {
     is_monitor: AtomicBool,
     /// Rung when what they are to do may have changed.
     maintainers: Mutex<Vec<Ringer>>,
+    /// Called when jobs that this process holds may be to be cancelled, or to go back.
+    holders: Mutex<Vec<Weak<Call>>>,
 }
+
+/// What calls a holder of jobs.
+pub(crate) type Call = dyn Fn() + Send + Sync;
 
 impl Inner {
     pub(crate) fn new(
@@ -106,6 +111,7 @@ impl Inner {
             is_client_gone: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
             maintainers: Mutex::default(),
+            holders: Mutex::default(),
         }
     }
 
@@ -254,10 +260,18 @@ impl Inner {
         Arc::new(move |news| {
             let Some(inner) = inner.upgrade() else { return };
             match news {
+                News::HoldersCalled => return inner.call_holders(),
                 News::WindowClosed => {}
                 News::ClientGone => inner.is_client_gone.store(true, Ordering::Release),
-                News::StoneElsewhere => inner.is_maintained_elsewhere.store(true, Ordering::Release),
-                News::NoStoneElsewhere => inner.is_maintained_elsewhere.store(false, Ordering::Release),
+                // What was called while nobody listened is in the file.
+                News::StoneElsewhere => {
+                    inner.is_maintained_elsewhere.store(true, Ordering::Release);
+                    inner.call_holders();
+                }
+                News::NoStoneElsewhere => {
+                    inner.is_maintained_elsewhere.store(false, Ordering::Release);
+                    inner.call_holders();
+                }
             }
             inner.ring_maintainers();
         })
@@ -300,6 +314,20 @@ impl Inner {
 
     pub(crate) fn ring_maintainers(&self) {
         self.maintainers.lock().unwrap_or_else(PoisonError::into_inner).retain(Ringer::ring);
+    }
+
+    /// Has this called when jobs that this process holds are to be looked at, for as long as it lives.
+    pub(crate) fn add_holder(&self, call: &Arc<Call>) {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(call));
+    }
+
+    fn call_holders(&self) {
+        let holders = {
+            let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+            holders.retain(|holder| holder.strong_count() > 0);
+            holders.clone()
+        };
+        holders.iter().filter_map(Weak::upgrade).for_each(|call| call());
     }
 
     /// Has this process look for leases of its own that nobody has in hand, also where another maintains the store.

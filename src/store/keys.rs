@@ -225,6 +225,11 @@ pub(crate) fn ready_lane(queue: &str, lane: Lane) -> Range {
     prefixed(key(family::READY, &[&queue_part(queue), &lane.to_bytes()]))
 }
 
+/// The ready jobs of a queue.
+pub(crate) fn ready_queue(queue: &str) -> Range {
+    prefixed(key(family::READY, &[&queue_part(queue)]))
+}
+
 /// All ready jobs.
 pub(crate) fn all_ready() -> Range {
     prefixed(vec![family::READY])
