@@ -16,14 +16,18 @@ mod exit;
 mod import;
 mod jobs;
 mod list;
+mod lock;
+mod locks;
 mod names;
 mod options;
 mod output;
 mod overview;
 mod pause;
+mod purge;
 mod queues;
 mod release;
 mod requeue;
+mod reschedule;
 mod resume;
 mod retry;
 mod root;
@@ -121,10 +125,14 @@ enum Command {
     Retry(retry::Retry),
     Release(release::Release),
     Requeue(requeue::Requeue),
+    Reschedule(reschedule::Reschedule),
+    Purge(purge::Purge),
     Pause(pause::Pause),
     Resume(resume::Resume),
     Config(config::Config),
     Root(root::Root),
+    Lock(lock::Lock),
+    Locks(locks::Locks),
     Serve(serve::Serve),
     Check(check::Check),
     Doctor(doctor::Doctor),
@@ -148,10 +156,14 @@ impl Command {
             Self::Retry(command) => command.run(context, out),
             Self::Release(command) => command.run(context, out),
             Self::Requeue(command) => command.run(context, out),
+            Self::Reschedule(command) => command.run(context, out),
+            Self::Purge(command) => command.run(context, out),
             Self::Pause(command) => command.run(context, out),
             Self::Resume(command) => command.run(context, out),
             Self::Config(command) => command.run(context, out),
             Self::Root(command) => command.run(context, out),
+            Self::Lock(command) => command.run(context, out),
+            Self::Locks(command) => command.run(context, out),
             Self::Serve(_) => serve::Serve::run(context, out),
             Self::Check(_) => check::Check::run(context, out),
             Self::Doctor(_) => doctor::Doctor::run(context, out),
