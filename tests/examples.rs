@@ -70,6 +70,14 @@ fn exactly_once_counts_exactly() {
 }
 
 #[test]
+fn sql_queue_gives_each_request_its_own_number() {
+    let (text, _) = run("sql_queue");
+    assert!(text.contains("12 different numbers, from 1 to 12: true"), "{text}");
+    assert!(text.contains("12 requests, and the last number is 12"), "{text}");
+    assert!(text.contains(" is completed") && text.contains(" has bill 12"), "{text}");
+}
+
+#[test]
 fn three_workers_run_what_producer_enqueued_and_inspect_shows_it() {
     let folder = tempfile::tempdir().expect("a folder for the store");
     let store = folder.path().join("demo.redb");
@@ -92,7 +100,7 @@ fn three_workers_run_what_producer_enqueued_and_inspect_shows_it() {
 
 #[test]
 fn examples_tell_their_usage_and_refuse_what_they_do_not_know() {
-    for name in ["exactly_once", "inspect", "producer", "quickstart", "transfer", "worker"] {
+    for name in ["exactly_once", "inspect", "producer", "quickstart", "sql_queue", "transfer", "worker"] {
         let usage = format!("cargo run --release --example {name}");
         let run = |arg: &str| Command::new(example(name)).arg(arg).output().expect("the example runs");
         let help = run("--help");

@@ -125,7 +125,7 @@ fn code_of(status: ExitStatus) -> u8 {
 
 /// The signals that are passed on to the command.
 struct Signals {
-    signals: signal_hook::iterator::Signals,
+    listened: signal_hook::iterator::Signals,
     store: Store,
     /// The terminal itself sends Ctrl-C to the command too, which must not hear it twice.
     has_terminal: bool,
@@ -136,10 +136,10 @@ impl Signals {
     fn listen(store: &Store) -> Result<Self, Failure> {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 
-        let signals =
+        let listened =
             signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2])
                 .map_err(|error| Failure::new(Exit::Failed, format!("signals can't be listened to: {error}")))?;
-        Ok(Self { signals, store: store.clone(), has_terminal: io::stdin().is_terminal() })
+        Ok(Self { listened, store: store.clone(), has_terminal: io::stdin().is_terminal() })
     }
 
     fn pass_on(&mut self, child: &Child) {
@@ -148,7 +148,7 @@ impl Signals {
             low_level::emulate_default_handler,
         };
 
-        for signal in self.signals.pending() {
+        for signal in self.listened.pending() {
             match signal {
                 SIGTSTP => self.store.hand_over(|| {
                     // It returns when the process goes on; where it fails, the process has not stopped.
@@ -180,9 +180,9 @@ fn send(child: &Child, signal: i32) {
 #[cfg(not(unix))]
 impl Signals {
     fn listen(store: &Store) -> Result<Self, Failure> {
-        let signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM])
+        let listened = signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM])
             .map_err(|error| Failure::new(Exit::Failed, format!("signals can't be listened to: {error}")))?;
-        Ok(Self { signals, store: store.clone(), has_terminal: io::stdin().is_terminal() })
+        Ok(Self { listened, store: store.clone(), has_terminal: io::stdin().is_terminal() })
     }
 
     fn pass_on(&mut self, _: &Child) {}

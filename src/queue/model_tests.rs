@@ -57,6 +57,13 @@ enum Verb {
     Requeue(usize),
     Release(usize),
     Pause(usize, bool),
+    PauseTask(usize, bool),
+    /// Another priority, another delay in seconds.
+    Reschedule(usize, Option<i64>, Option<u64>),
+    /// What has not begun in a queue.
+    Purge(usize),
+    /// What is dead.
+    RetryAll,
     Promote,
     Prune,
     Advance(u64),
@@ -84,6 +91,7 @@ enum How {
 struct Model {
     jobs: Vec<Job>,
     paused: [bool; 2],
+    paused_tasks: [bool; 2],
     completed: [u64; 2],
     now: Timestamp,
 }
@@ -177,7 +185,8 @@ impl Model {
         if self.paused[queue] {
             return true;
         }
-        let open = |job: &Job| job.queue == queue && job.state == Some(State::Ready) && tasks & (1 << job.task) != 0;
+        let runs = |task: usize| tasks & (1 << task) != 0 && !self.paused_tasks[task];
+        let open = |job: &Job| job.queue == queue && job.state == Some(State::Ready) && runs(job.task);
         let mut ready: Vec<usize> = (0..self.jobs.len()).filter(|index| open(&self.jobs[*index])).collect();
         ready.sort_by_key(|index| (-self.jobs[*index].priority, self.jobs[*index].place));
         for index in ready {
@@ -237,6 +246,37 @@ fn step(rig: &mut Rig, model: &mut Model, verb: &Verb) {
             let admin = if *paused { Admin::Pause { queue: queue_name } } else { Admin::Resume { queue: queue_name } };
             rig.administer(admin).unwrap();
             model.paused[*queue] = *paused;
+        }
+        Verb::PauseTask(task, paused) => {
+            let name = TASKS[*task].to_owned();
+            let admin = if *paused { Admin::PauseTask { task: name } } else { Admin::ResumeTask { task: name } };
+            rig.administer(admin).unwrap();
+            model.paused_tasks[*task] = *paused;
+        }
+        Verb::Reschedule(which, priority, delay) => reschedule(rig, model, *which, *priority, *delay),
+        Verb::Purge(queue) => {
+            for state in [State::Scheduled, State::Ready] {
+                rig.sweep_queue(Admin::Purge, state, QUEUES[*queue]);
+            }
+            let gone =
+                |job: &&mut Job| job.queue == *queue && matches!(job.state, Some(State::Scheduled | State::Ready));
+            model.jobs.iter_mut().filter(gone).for_each(|job| job.state = None);
+        }
+        Verb::RetryAll => {
+            let swept = rig.sweep(Admin::RetryAll, State::Dead);
+            let dead = |model: &Model, index: &usize| model.jobs[*index].state == Some(State::Dead);
+            let all: Vec<usize> = (0..model.jobs.len()).filter(|index| dead(model, index)).collect();
+            let count = all.len() as u64;
+            let mut refused = 0;
+            for index in all {
+                let job = &model.jobs[index];
+                if model.holder(job.queue, job.unique).is_some() {
+                    refused += 1;
+                } else {
+                    (model.jobs[index].state, model.jobs[index].attempt) = (Some(State::Ready), 0);
+                }
+            }
+            assert_eq!((swept.jobs, swept.refused), (count - refused, refused));
         }
         Verb::Promote => {
             rig.promote();
@@ -376,6 +416,26 @@ fn operate(rig: &mut Rig, model: &mut Model, verb: &Verb) {
     assert_eq!(found, expected, "{verb:?} of a job that was {:?}", model.jobs[index].state);
 }
 
+fn reschedule(rig: &mut Rig, model: &mut Model, which: usize, priority: Option<i64>, delay: Option<u64>) {
+    let (now, count) = (rig.now, model.jobs.len());
+    let Some(job) = model.jobs.get_mut(which % count.max(1)) else { return };
+    let when = delay.map(|delay| When::After(Duration::from_secs(delay)));
+    let found = rig.reschedule(job.id, priority, when).map_err(|error| error.kind());
+    let expected = match job.state {
+        _ if priority.is_none() && delay.is_none() => Err(ErrorKind::Invalid),
+        None => Err(ErrorKind::NotFound),
+        Some(State::Ready | State::Scheduled) => {
+            job.priority = priority.unwrap_or(job.priority);
+            if let Some(delay) = delay {
+                job.later(delay, now);
+            }
+            Ok(())
+        }
+        Some(_) => Err(ErrorKind::Invalid),
+    };
+    assert_eq!(found, expected, "rescheduling of a job that was {:?}", job.state);
+}
+
 fn reclaim(rig: &mut Rig, model: &mut Model, session: usize, (started, ended): (u16, u16), power_cut: bool) {
     let now = rig.now;
     let mut notes = Reclaim { session: SESSIONS[session], power_cut, ..super::rig_tests::reclaim() };
@@ -463,6 +523,9 @@ fn verbs() -> impl Strategy<Value = Verb> {
     });
     let reclaim = (0usize..2, any::<u16>(), any::<u16>(), prop::bool::weighted(0.2))
         .prop_map(|(session, started, ended, power_cut)| Verb::Reclaim { session, started, ended, power_cut });
+    let later = prop::option::of(prop_oneof![Just(0u64), Just(3_600)]);
+    let reschedule = (which.clone(), prop::option::of(-1i64..=1), later)
+        .prop_map(|(which, priority, delay)| Verb::Reschedule(which, priority, delay));
     prop_oneof![
         6 => enqueue,
         6 => claim,
@@ -470,7 +533,11 @@ fn verbs() -> impl Strategy<Value = Verb> {
         2 => which.clone().prop_map(Verb::Cancel),
         2 => which.clone().prop_map(Verb::Retry),
         2 => which.clone().prop_map(Verb::Requeue),
-        1 => which.prop_map(Verb::Release),
+        1 => which.clone().prop_map(Verb::Release),
+        2 => reschedule,
+        1 => (0usize..2).prop_map(Verb::Purge),
+        1 => Just(Verb::RetryAll),
+        1 => (0usize..2, prop::bool::weighted(0.3)).prop_map(|(task, paused)| Verb::PauseTask(task, paused)),
         1 => (0usize..2, prop::bool::weighted(0.3)).prop_map(|(queue, paused)| Verb::Pause(queue, paused)),
         1 => Just(Verb::Promote),
         1 => Just(Verb::Prune),
@@ -486,7 +553,7 @@ proptest! {
     fn any_sequence_of_verbs_does_what_the_model_says(verbs in prop::collection::vec(verbs(), 1..60)) {
         let mut rig = Rig::new();
         let mut model =
-            Model { jobs: Vec::new(), paused: [false; 2], completed: [0; 2], now: rig.now };
+            Model { jobs: Vec::new(), paused: [false; 2], paused_tasks: [false; 2], completed: [0; 2], now: rig.now };
         for verb in &verbs {
             step(&mut rig, &mut model, verb);
             compare(&rig, &model);

@@ -1,5 +1,5 @@
-//! Pause and resume, of a queue and of a task. Reads and writes: the head of the queue; or the rows of the task, and the
-//! heads of the queues that have lanes of it, so that strict claims conflict and waiting ones are tried again.
+//! Pause and resume, of a queue and of a task. Reads and writes: the head of the queue; or the rows of the task, and
+//! the heads of the queues that have lanes of it, so that strict claims conflict and waiting ones are tried again.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Reschedule: another priority or time for a job that has not begun. Reads: probes for the job. Writes: its removal and
-//! its row, and the index by time where it is or was scheduled. It keeps its place among those of its priority.
+//! Reschedule: another priority or time for a job that has not begun. Reads: probes for the job. Writes: its removal
+//! and its row, and the index by time where it is or was scheduled. It keeps its place among those of its priority.
 
 use std::time::Duration;
 

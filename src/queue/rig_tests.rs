@@ -184,7 +184,17 @@ impl Rig {
 
     /// Does something to all jobs of a state, in slices of two rows; gives what came of it.
     pub(crate) fn sweep(&mut self, admin: fn(Sweep) -> Admin, state: State) -> Swept {
-        let mut sweep = Sweep { state, queue: None, task: None, newest: self.version, after: None, limit: 2 };
+        let sweep = Sweep { state, queue: None, task: None, newest: self.version, after: None, limit: 2 };
+        self.sweep_all(admin, sweep)
+    }
+
+    /// The same in one queue.
+    pub(crate) fn sweep_queue(&mut self, admin: fn(Sweep) -> Admin, state: State, queue: &str) -> Swept {
+        let queue = Some(queue.to_owned());
+        self.sweep_all(admin, Sweep { state, queue, task: None, newest: self.version, after: None, limit: 2 })
+    }
+
+    fn sweep_all(&mut self, admin: fn(Sweep) -> Admin, mut sweep: Sweep) -> Swept {
         let mut all = Swept::default();
         loop {
             let Outcome::Swept(slice) = self.administer(admin(sweep.clone())).unwrap() else { panic!("not swept") };

@@ -1,5 +1,5 @@
-//! What is done to many jobs at once: to remove them, or to retry them. Each change walks a bounded slice of the rows of
-//! one state; the caller goes on where it ended, up to the jobs that were there when it began.
+//! What is done to many jobs at once: to remove them, or to retry them. Each change walks a bounded slice of the rows
+//! of one state; the caller goes on where it ended, up to the jobs that were there when it began.
 
 use std::ops::ControlFlow;
 
@@ -55,8 +55,8 @@ pub(crate) struct Swept {
 
 impl Store {
     /// Removes all jobs for good that a filter admits; gives how many. Where it names no state, those that have not
-    /// begun: waiting, scheduled and ready ones. A job that others wait for is cancelled instead, so that they learn of
-    /// its end. Jobs that come meanwhile stay. The filter's `after` does not count.
+    /// begun: waiting, scheduled and ready ones. A job that others wait for is cancelled instead, so that they learn
+    /// of its end. Jobs that come meanwhile stay. The filter's `after` does not count.
     ///
     /// ```
     /// # use casque::{JobFilter, JobRequest};
@@ -67,7 +67,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// `Invalid` for running jobs, which are to be cancelled. Where it fails in the midst, some are gone and others not.
+    /// `Invalid` for running jobs, which are to be cancelled. Where it fails in the midst, some are gone, others not.
     pub fn purge(&self, filter: &JobFilter) -> Result<u64> {
         let states = match filter.only_state() {
             Some(State::Running) => {

@@ -2,8 +2,8 @@
 //! run are told, those that wait for a handler are settled or go back at once.
 //!
 //! Where a process commits for all, it calls (`Crew::call`). Else the keeper looks whenever somebody has committed, as
-//! long as it holds something. A look may come while a claim is out, whose jobs it can't see: then it is done again when
-//! they are there.
+//! long as it holds something. A look may come while a claim is out, whose jobs it can't see: then it is done again
+//! when they are there.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -142,7 +142,7 @@ impl Keeper<'_> {
                 return crew.take_turn(state);
             }
             // Endings that come while a turn is out go with the next one.
-            next = sooner(next, due.max(now + SETTLE_WITHIN / 5));
+            next = Some(sooner(next, due.max(now + SETTLE_WITHIN / 5)));
         }
         if !state.buffer.is_empty() && state.measure.is_adapted() {
             let due_back = state.last_begun + AHEAD_MAX;
@@ -151,7 +151,7 @@ impl Keeper<'_> {
                 state.measure.start_anew();
                 return crew.take_turn(state);
             }
-            next = sooner(next, due_back.max(now + SETTLE_WITHIN / 5));
+            next = Some(sooner(next, due_back.max(now + SETTLE_WITHIN / 5)));
         }
         // While handlers are at it the keeper looks by itself, so that they need not wake it for each turn.
         if next.is_none_or(|next| next > now + SETTLE_WITHIN) && state.begun != self.begun {
@@ -208,6 +208,6 @@ impl Keeper<'_> {
     }
 }
 
-fn sooner(next: Option<Instant>, due: Instant) -> Option<Instant> {
-    Some(next.map_or(due, |next| next.min(due)))
+fn sooner(next: Option<Instant>, due: Instant) -> Instant {
+    next.map_or(due, |next| next.min(due))
 }

@@ -48,8 +48,7 @@ pub(super) struct Place {
 impl Store {
     /// Takes the lock of that name, which need not have been made; waits until it is free, for as long as it takes.
     ///
-    /// Where a process commits for all, those who wait get it in the order they came; else also, as far as they wait at
-    /// the same time. A thread that has it and asks again waits for itself.
+    /// Those who wait get it in the order they came. A thread that has it and asks again waits for itself.
     ///
     /// ```
     /// # let store = casque::Store::in_memory()?;
@@ -144,13 +143,13 @@ impl LockGuard {
     /// unlocked as soon as it can.
     pub fn unlock(mut self) -> Result<()> {
         let fence = self.fence;
-        match self.place.leave(self.place.inner.patience)? {
-            true => Ok(()),
-            false => Err(Error::new(
-                ErrorKind::LeaseLost,
-                format!("the lock \"{}\" held under {fence} was taken over before it was unlocked", self.place.name),
-            )),
+        if self.place.leave(self.place.inner.patience)? {
+            return Ok(());
         }
+        Err(Error::new(
+            ErrorKind::LeaseLost,
+            format!("the lock \"{}\" held under {fence} was taken over before it was unlocked", self.place.name),
+        ))
     }
 
     /// Whether the lock was lost, as far as a peek shows: for who looks often.

@@ -127,7 +127,7 @@ pub(crate) fn unlock(context: &mut Context<'_>, name: &str, claimant: Claimant) 
     let Some(record) = lock_of(&context.rows, name)? else { return Ok(Outcome::Unlocked { was_held: false }) };
     let was_held = record.holder == claimant;
     if record.claimants().any(|other| other == claimant) {
-        leave(context, name, record, |other| other == claimant)?;
+        leave(context, name, &record, |other| other == claimant)?;
     }
     Ok(Outcome::Unlocked { was_held })
 }
@@ -138,7 +138,7 @@ pub(crate) fn free_locks(context: &mut Context<'_>, free: &FreeLocks) -> Result<
         let (_, name) = keys::lock_session_parts(&key)
             .ok_or_else(|| inconsistent("an entry of the index of locks names no lock"))?;
         match lock_of(&context.rows, &name)? {
-            Some(record) => leave(context, &name, record, |other| other.session == free.session)?,
+            Some(record) => leave(context, &name, &record, |other| other.session == free.session)?,
             None => context.rows.remove(key),
         }
         locks += 1;
@@ -147,7 +147,7 @@ pub(crate) fn free_locks(context: &mut Context<'_>, free: &FreeLocks) -> Result<
 }
 
 /// Takes claimants out of a lock; where its holder is among them, the first of those who wait has it.
-fn leave(context: &mut Context<'_>, name: &str, before: LockRecord, leaves: impl Fn(Claimant) -> bool) -> Result<()> {
+fn leave(context: &mut Context<'_>, name: &str, before: &LockRecord, leaves: impl Fn(Claimant) -> bool) -> Result<()> {
     let mut after = before.clone();
     after.waiters.retain(|(waiter, _)| !leaves(*waiter));
     let is_free = leaves(after.holder);

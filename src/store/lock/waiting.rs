@@ -31,14 +31,11 @@ pub(super) fn acquire(store: &Store, name: &str, patience: Option<Duration>) -> 
     let begun = monotonic();
     let deadline = patience.map(deadline_after);
     if patience == Some(Duration::ZERO) {
-        let fence = ask(&place, false, Duration::ZERO)?;
-        return Ok(match fence {
-            Some(fence) => Some(LockGuard::new(place, fence)),
-            None => {
-                place.forget();
-                None
-            }
-        });
+        if let Some(fence) = ask(&place, false, Duration::ZERO)? {
+            return Ok(Some(LockGuard::new(place, fence)));
+        }
+        place.forget();
+        return Ok(None);
     }
     let mut watch = Watch { place: &place, observer: Observer::default(), next_look: begun };
     loop {
