@@ -182,6 +182,23 @@ fn what_waits_for_a_handler_goes_back_when_its_queue_or_task_is_paused() {
     }
 }
 
+#[test]
+fn job_that_is_cancelled_while_its_claim_is_answered_is_seen_to_be_all_the_same() {
+    let scene = Scene::new();
+    let store = scene.store();
+    let workers = workers(&scene, &[], 2);
+    let mut began = 0;
+    for _ in 0..60 {
+        // It runs until it sees that it was cancelled: one that does not would run for good.
+        let job = enqueue(&store, "obey", 1)[0];
+        began += u64::from(store.cancel(job).unwrap() == State::Running);
+        until("it to end", || (store.job(job).unwrap().state == State::Cancelled).then_some(()));
+    }
+    println!("{began} were claimed before they were cancelled");
+    leave(workers);
+    store.close().unwrap();
+}
+
 /// S22.
 #[test]
 fn job_that_is_cancelled_beside_claims_of_processes_runs_or_is_cancelled_and_never_both() {

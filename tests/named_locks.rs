@@ -31,7 +31,7 @@ const PROCESSES: usize = 4;
 
 #[test]
 fn actor() {
-    play(&[("locker", locker), ("holder", holder), ("waiter", waiter)]);
+    play(&[("locker", locker), ("holder", holder), ("leaver", leaver), ("waiter", waiter)]);
 }
 
 /// Writes under the lock; the store refuses it where the lock is lost. Gives the version that was read.
@@ -94,6 +94,15 @@ fn holder() {
     say(format!("check {}", kind(held.check())));
     say(format!("unlock {}", kind(held.unlock())));
     close_here(store);
+}
+
+/// Takes the lock, closes the store without a word about it, and lives on.
+fn leaver() {
+    let store = store_here();
+    std::mem::forget(store.lock(LOCK).unwrap());
+    close_here(store);
+    say("closed");
+    await_line("leave");
 }
 
 /// Has a thread wait for the lock each time it is told to.
@@ -294,6 +303,32 @@ fn lock_of_a_killed_process_is_free_at_once_for_who_waits_and_for_who_comes() {
     };
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert!(error.to_string().contains("holds it"), "{error}");
+    end(store);
+}
+
+#[test]
+fn closing_the_store_frees_the_locks_of_a_process_that_lives_on() {
+    let (scene, store) = scene_with_lease(LEASE_HOUR);
+    let mut leaver = scene.actor("leaver", &[]);
+    leaver.expect("closed");
+    store.try_lock(LOCK).unwrap().expect("it was freed").unlock().unwrap();
+    leaver.tell("leave");
+    leaver.finish();
+    end(store);
+}
+
+#[test]
+fn healthy_holder_keeps_the_lock_far_beyond_the_lease_though_others_wait() {
+    let (scene, store) = scene_with_lease(LEASE_SHORT);
+    let mut holder = scene.actor("holder", &[]);
+    holder.expect("holds");
+    let error = store.lock_within(LOCK, Duration::from_millis(5 * LEASE_SHORT)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    holder.tell("use");
+    for what in ["write", "check", "unlock"] {
+        assert_eq!(holder.expect(what), "ok");
+    }
+    holder.finish();
     end(store);
 }
 

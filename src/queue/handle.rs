@@ -157,7 +157,7 @@ impl Queue {
         };
         let applied = inner.commit(Vec::new(), vec![Intent::Claim(claim)], None)?;
         let lease = leases_of(inner, &session, applied)?.leases.pop();
-        lease.ok_or_else(|| Error::invalid(format!("job {job} was taken by another, or its queue is paused")))
+        lease.ok_or_else(|| Error::invalid(format!("job {job} was taken by another, or its queue or task is paused")))
     }
 
     /// The queue in numbers.
@@ -168,7 +168,8 @@ impl Queue {
         stats(self.store.inner.rows()?.as_ref(), &self.name)
     }
 
-    /// Keeps the queue's jobs from being claimed, also over restarts, until it is resumed.
+    /// Keeps the queue's jobs from being claimed, also over restarts, until it is resumed. What runs is not interrupted;
+    /// what a worker has claimed and not begun goes back.
     ///
     /// # Errors
     /// `Invalid` for a bad name.

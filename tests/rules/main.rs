@@ -5,6 +5,7 @@ mod admin;
 mod claims;
 mod hijacks;
 mod limits;
+mod locks;
 #[path = "../processes/mod.rs"]
 mod processes;
 mod root;

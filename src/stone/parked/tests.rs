@@ -13,6 +13,10 @@ use crate::{
     store::{
         change::{ChangeId, ClientId},
         conflict::{Version, Writer},
+        lock::{
+            Fence,
+            rules::{Claimant, LockRequest},
+        },
     },
 };
 
@@ -79,6 +83,48 @@ fn claim_whose_client_shows_no_life_stands_in_nobodys_way() {
         lot.serve(&queues(&["q"]), |entry| if entry.change.id.number == 3 { Served::Not } else { Served::Yes });
     assert_eq!(numbers(&served), [2, 1]);
     assert_eq!(numbers(&lot.take(|_| true)), [3]);
+}
+
+fn wish(number: u64, name: &str) -> Entry {
+    let mut entry = claim(number, "q", 1);
+    let claimant = Claimant { session: SessionId::random(), nonce: number };
+    entry.change.intents = vec![Intent::Lock(LockRequest { name: name.into(), claimant, waits: true })];
+    entry
+}
+
+#[test]
+fn wish_for_a_lock_waits_where_another_has_it_and_is_tried_when_that_lock_is_told_of() {
+    let applied = |version, fence| Applied {
+        version,
+        stamp: crate::clock::Timestamp::default(),
+        outcomes: vec![Outcome::Locked(fence)],
+    };
+    let (entry, none) = (wish(1, "a"), HashSet::new());
+    let names = |name: &str| HashSet::from([name.to_owned()]);
+    assert!(is_to_wait(&entry.change, &applied(None, None), &none));
+    assert!(!is_to_wait(&entry.change, &applied(None, Some(Fence(1))), &none), "it has the lock");
+    assert!(
+        !is_to_wait(&entry.change, &applied(Some(Version(2)), None), &none),
+        "it was noted just now, and asks again"
+    );
+    assert!(!is_to_wait(&entry.change, &applied(None, None), &names("a")), "it may have been freed behind it");
+    assert!(is_to_wait(&entry.change, &applied(None, None), &names("b")));
+
+    let mut lot = Lot::default();
+    lot.park(claim(1, "q", 1));
+    assert!(!lot.has_locks());
+    for (number, name) in [(2, "a"), (3, "b"), (4, "a")] {
+        lot.park(wish(number, name));
+    }
+    assert!(lot.has_locks());
+    let tried = RefCell::new(Vec::new());
+    let served = lot.serve_locks(&names("a"), |entry| {
+        tried.borrow_mut().push(entry.change.id.number);
+        entry.change.id.number == 4
+    });
+    assert_eq!(tried.into_inner(), [2, 4]);
+    assert_eq!(served.iter().map(|entry| entry.change.id.number).collect::<Vec<_>>(), [4]);
+    assert_eq!(lot.take(|_| true).len(), 3);
 }
 
 #[test]

@@ -100,7 +100,7 @@ impl Store {
         if let Some(held) = acquire(self, name, Some(patience))? {
             return Ok(held);
         }
-        let holder = match lock_of(self.inner.peek()?.as_ref(), name)? {
+        let holder = match lock_of(self.inner.rows()?.as_ref(), name)? {
             Some(record) => format!("{} holds it, and {} wait", record.label, record.waiters.len()),
             None => "it has just become free; try again".to_owned(),
         };
