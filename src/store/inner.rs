@@ -321,7 +321,7 @@ impl Inner {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(call));
     }
 
-    fn call_holders(&self) {
+    pub(crate) fn call_holders(&self) {
         let holders = {
             let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
             holders.retain(|holder| holder.strong_count() > 0);
