@@ -298,6 +298,17 @@ mod tests {
     }
 
     #[test]
+    fn session_that_has_a_place_in_a_lock_does_not_rest() {
+        let mut hands = Hands::default();
+        assert!((0..=BEATS_TO_REST).map(|_| hands.next_beat()).last() == Some(BEAT_IDLE));
+        assert!(hands.take_lock(7), "it was at rest");
+        assert!((0..100).all(|_| hands.next_beat() == BEAT));
+        hands.locks.clear();
+        assert!((1..BEATS_TO_REST).all(|_| hands.next_beat() == BEAT));
+        assert_eq!(hands.next_beat(), BEAT_IDLE);
+    }
+
+    #[test]
     fn session_is_not_stopped_before_five_of_its_own_beats_are_missing() {
         let lease = Duration::from_millis(500);
         let mut seen = Seen {

@@ -134,6 +134,23 @@ fn locks_of_a_dead_session_are_freed_where_it_holds_and_where_it_waits() {
     assert!(rig.rows.all().keys().all(|key| keys::lock_name(key).is_none()));
 }
 
+/// P3: what was found of its session is looked at again just before.
+#[test]
+fn session_that_has_gone_on_since_it_was_found_stopped_keeps_its_locks() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = crate::Store::open(folder.path().join("app.redb")).unwrap();
+    let held = store.lock(NAME).unwrap();
+    let session = store.inner.session().unwrap().id;
+    for beat in [Some(u64::MAX), None] {
+        let error = store.inner.perform(Intent::FreeLocks(FreeLocks { session, beat })).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("has gone on"), "{error}");
+    }
+    held.check().unwrap();
+    held.unlock().unwrap();
+    store.close().unwrap();
+}
+
 #[test]
 fn names_and_crowds_out_of_bounds_are_refused() {
     let mut rig = Rig::new();
