@@ -27,6 +27,7 @@ use crate::{
         Store,
         conflict::Version,
         keys::{self, ById, Range},
+        lock::rules::LockRecord,
         object::{FormatRecord, LogRecord, ObjectRecord, StoreRecord},
         settings::SettingRecord,
         verdict::{ClientRecord, HorizonRecord},
@@ -84,6 +85,7 @@ pub(crate) fn check_rows(rows: &dyn Rows) -> Result<Vec<Finding>> {
     check.refs()?;
     check.heads_and_counts()?;
     check.clients()?;
+    check.locks()?;
     check.foreign_rows()?;
     Ok(check.findings)
 }
@@ -208,6 +210,41 @@ impl<'a> Check<'a> {
             }
             Ok(())
         })
+    }
+
+    /// Each named lock is found by the sessions in it, and by no others.
+    fn locks(&mut self) -> Result<()> {
+        let mut indexed = HashSet::new();
+        self.each::<LockRecord>(&keys::locks(), |check, key, lock| {
+            let name = keys::lock_name(key).unwrap_or_default();
+            if lock.fence.number() > check.version.0 {
+                let (fence, version) = (lock.fence, check.version);
+                check.find(format!("lock \"{name}\" is held under {fence}, and the store is at {version} (INV-2)"));
+            }
+            if lock.claimants().collect::<HashSet<_>>().len() <= lock.waiters.len() {
+                check.find(format!("lock \"{name}\" has somebody in it twice"));
+            }
+            for claimant in lock.claimants() {
+                let index = keys::lock_session(claimant.session, name);
+                if check.rows.get(&index)?.is_none() {
+                    check.find(format!("lock \"{name}\" is not found by session {}, which is in it", claimant.session));
+                }
+                indexed.insert(index);
+            }
+            Ok(())
+        })?;
+        let mut stray = Vec::new();
+        for_each(self.rows, &keys::lock_sessions(), |key, _| {
+            if !indexed.contains(key) {
+                stray.push(format!(
+                    "an entry of the index of locks names a lock that its session is not in: {}",
+                    hex(key)
+                ));
+            }
+            Ok(())
+        })?;
+        self.find_all(stray);
+        Ok(())
     }
 
     /// Rows that this build has no family for.

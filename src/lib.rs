@@ -96,7 +96,7 @@ pub mod types {
         check::Finding,
         codec::Codec,
         queue::{
-            IntoJob, JobError, LogLine, QueueConfig, QueueStats, Rate, ScheduleInfo, Watch,
+            IntoJob, JobError, LogLine, QueueConfig, QueueStats, Rate, Reschedule, ScheduleInfo, Watch,
             claim::Hijack,
             id::{SessionId, Token},
         },
@@ -106,6 +106,7 @@ pub mod types {
             compact::Compacted,
             conflict::{Subject, Writer},
             inner::Serving,
+            lock::{Fence, LockGuard, LockInfo},
             settings::{SETTINGS, SettingInfo, Unit},
         },
         task::{Backoff, Registered},

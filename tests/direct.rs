@@ -2,6 +2,8 @@
 //! let their workers be the stone.
 #![allow(clippy::duplicate_mod, reason = "each file brings the processes that it starts")]
 
+#[path = "control.rs"]
+mod control;
 #[path = "flows.rs"]
 mod flows;
 #[path = "hijack.rs"]
@@ -14,5 +16,7 @@ mod leases;
 mod limits;
 #[path = "many_processes.rs"]
 mod many_processes;
+#[path = "named_locks.rs"]
+mod named_locks;
 #[path = "stress_main_job.rs"]
 mod stress_main_job;

@@ -95,6 +95,14 @@ fn workflow_publishes_once_when_all_have_ended() {
 }
 
 #[test]
+fn sql_queue_gives_each_request_its_own_number() {
+    let (text, _) = run("sql_queue");
+    assert!(text.contains("12 different numbers, from 1 to 12: true"), "{text}");
+    assert!(text.contains("12 requests, and the last number is 12"), "{text}");
+    assert!(text.contains(" is completed") && text.contains(" has bill 12"), "{text}");
+}
+
+#[test]
 fn three_workers_run_what_producer_enqueued_and_inspect_shows_it() {
     let folder = tempfile::tempdir().expect("a folder for the store");
     let store = folder.path().join("demo.redb");

@@ -8,8 +8,9 @@ use crate::queue::{admin::Tend, id::JobId};
 /// Call jobs off
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A job that waits is cancelled at once; one that runs, by its worker, when its handler has
-ended otherwise than well. One that has ended otherwise can't be: exit code 4.
+A job that waits is cancelled at once. Of one that runs, its handler is told within a
+moment, in whatever process; when it has ended otherwise than well, the job is cancelled.
+One that has ended otherwise can't be: exit code 4.
 
 Example:
   casque cancel 1042 1043")]

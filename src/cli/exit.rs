@@ -8,22 +8,33 @@ use crate::error::{Error, ErrorKind};
 
 /// The exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub(super) enum Exit {
-    Done = 0,
-    Failed = 1,
-    Usage = 2,
-    NotFound = 3,
+    Done,
+    Failed,
+    Usage,
+    NotFound,
     /// Lost to another: a conflict, a lease, or a state that forbids the command.
-    Conflict = 4,
-    Unavailable = 5,
-    Damaged = 6,
-    TimedOut = 7,
+    Conflict,
+    Unavailable,
+    Damaged,
+    TimedOut,
+    /// As a command that was run ended.
+    Command(u8),
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
+        Self::from(match exit {
+            Exit::Done => 0,
+            Exit::Failed => 1,
+            Exit::Usage => 2,
+            Exit::NotFound => 3,
+            Exit::Conflict => 4,
+            Exit::Unavailable => 5,
+            Exit::Damaged => 6,
+            Exit::TimedOut => 7,
+            Exit::Command(code) => code,
+        })
     }
 }
 

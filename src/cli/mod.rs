@@ -17,15 +17,19 @@ mod import;
 mod jobs;
 mod limits;
 mod list;
+mod lock;
+mod locks;
 mod log;
 mod names;
 mod options;
 mod output;
 mod overview;
 mod pause;
+mod purge;
 mod queues;
 mod release;
 mod requeue;
+mod reschedule;
 mod resume;
 mod retry;
 mod root;
@@ -127,11 +131,15 @@ enum Command {
     Release(release::Release),
     Requeue(requeue::Requeue),
     Seal(seal::Seal),
+    Reschedule(reschedule::Reschedule),
+    Purge(purge::Purge),
     Pause(pause::Pause),
     Resume(resume::Resume),
     Schedule(schedule::Schedule),
     Config(config::Config),
     Root(root::Root),
+    Lock(lock::Lock),
+    Locks(locks::Locks),
     Serve(serve::Serve),
     Check(check::Check),
     Doctor(doctor::Doctor),
@@ -157,11 +165,15 @@ impl Command {
             Self::Release(command) => command.run(context, out),
             Self::Requeue(command) => command.run(context, out),
             Self::Seal(command) => command.run(context, out),
+            Self::Reschedule(command) => command.run(context, out),
+            Self::Purge(command) => command.run(context, out),
             Self::Pause(command) => command.run(context, out),
             Self::Resume(command) => command.run(context, out),
             Self::Schedule(command) => command.run(context, out),
             Self::Config(command) => command.run(context, out),
             Self::Root(command) => command.run(context, out),
+            Self::Lock(command) => command.run(context, out),
+            Self::Locks(command) => command.run(context, out),
             Self::Serve(_) => serve::Serve::run(context, out),
             Self::Check(_) => check::Check::run(context, out),
             Self::Doctor(_) => doctor::Doctor::run(context, out),

@@ -5,29 +5,54 @@ use clap::Args;
 use super::{context::Context, exit::Failure, output::Output};
 use crate::queue::enqueue::check_name;
 
-/// Keep a queue's jobs from being claimed
+/// Keep the jobs of a queue or a task from being claimed
 #[derive(Debug, Args)]
 #[command(after_help = "\
-What runs is not interrupted. A queue stays paused, also over restarts, until it is
-resumed; it need not exist yet.
+What runs is not interrupted; what was claimed and not begun goes back. A queue or a task
+stays paused, also over restarts, until it is resumed; it need not exist yet.
 
 Example:
-  casque pause media")]
+  casque pause media
+  casque pause --task charge-card")]
 pub(super) struct Pause {
+    #[command(flatten)]
+    what: Paused,
+}
+
+/// What is paused or resumed.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct Paused {
     /// The queue
     #[arg(value_name = "Q")]
-    name: String,
+    name: Option<String>,
+    /// The task, in whatever queue
+    #[arg(long)]
+    task: Option<String>,
 }
 
 impl Pause {
     pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
-        check_name("queue", &self.name)?;
-        context.write()?.queue(&self.name).pause()?;
-        print(out, &self.name, true)
+        self.what.set(context, out, true)
     }
 }
 
-pub(super) fn print(out: &mut Output, queue: &str, paused: bool) -> Result<(), Failure> {
-    let state = if paused { "paused" } else { "resumed" };
-    out.either(&serde_json::json!({ "queue": queue, "paused": paused }), format!("{queue} {state}"))
+impl Paused {
+    pub(super) fn set(self, context: &Context, out: &mut Output, paused: bool) -> Result<(), Failure> {
+        let (kind, name) = match (self.name, self.task) {
+            (Some(queue), _) => ("queue", queue),
+            (None, Some(task)) => ("task", task),
+            (None, None) => return Err(Failure::usage("name a queue, or a task with --task")),
+        };
+        check_name(kind, &name)?;
+        let store = context.write()?;
+        match (kind, paused) {
+            ("queue", true) => store.queue(&name).pause(),
+            ("queue", false) => store.queue(&name).resume(),
+            (_, true) => store.pause_task(&name),
+            (_, false) => store.resume_task(&name),
+        }?;
+        let state = if paused { "paused" } else { "resumed" };
+        out.either(&serde_json::json!({ kind: name, "paused": paused }), format!("{name} {state}"))
+    }
 }

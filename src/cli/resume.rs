@@ -2,26 +2,23 @@
 
 use clap::Args;
 
-use super::{context::Context, exit::Failure, output::Output, pause};
-use crate::queue::enqueue::check_name;
+use super::{context::Context, exit::Failure, output::Output, pause::Paused};
 
-/// Let a queue's jobs be claimed again
+/// Let the jobs of a queue or a task be claimed again
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Workers that wait begin at once.
 
 Example:
-  casque resume media")]
+  casque resume media
+  casque resume --task charge-card")]
 pub(super) struct Resume {
-    /// The queue
-    #[arg(value_name = "Q")]
-    name: String,
+    #[command(flatten)]
+    what: Paused,
 }
 
 impl Resume {
     pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
-        check_name("queue", &self.name)?;
-        context.write()?.queue(&self.name).resume()?;
-        pause::print(out, &self.name, false)
+        self.what.set(context, out, false)
     }
 }

@@ -68,6 +68,7 @@ struct StoreLine {
     path: String,
     file_bytes: u64,
     sessions: usize,
+    paused_tasks: Vec<String>,
 }
 
 impl Stats {
@@ -83,6 +84,7 @@ impl Stats {
                 path: path.display().to_string(),
                 file_bytes: std::fs::metadata(path).map(|found| found.len()).unwrap_or_default(),
                 sessions: store.sessions()?.iter().filter(|session| session.alive).count(),
+                paused_tasks: store.paused_tasks()?,
             };
             Ok((queues, line, context.absent_queues(store)?))
         })?;
@@ -92,7 +94,10 @@ impl Stats {
             return out.object(&store);
         }
         print_queues(out, &queues)?;
-        let StoreLine { version, path, file_bytes, sessions } = store;
+        let StoreLine { version, path, file_bytes, sessions, paused_tasks } = store;
+        if !paused_tasks.is_empty() {
+            out.line(format!("paused tasks: {}", paused_tasks.join(", ")))?;
+        }
         out.line(format!(
             "{path}: version {version}, {}, {}",
             format_size(file_bytes),

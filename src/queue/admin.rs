@@ -9,18 +9,21 @@ use crate::{
     queue::{
         config::{self, QueueSetting},
         depend,
-        enqueue::check_name,
+        enqueue::When,
         id::{JobId, Token},
-        record::{Finish, HeadRecord, Home, JobRecord},
+        pause,
+        record::{Finish, Home, JobRecord},
+        reschedule,
         settle::{Each, Settled, refusal},
         state::State,
+        sweep::{self, Sweep},
     },
     store::{
         apply::Context,
         change::Outcome,
         keys::{self, ById},
         settings::{SettingRecord, check_value, setting_info},
-        view::{first_rows, get_record, inconsistent},
+        view::{first_rows, inconsistent},
     },
 };
 
@@ -55,6 +58,22 @@ pub(crate) enum Admin {
     Resume {
         queue: String,
     },
+    PauseTask {
+        task: String,
+    },
+    ResumeTask {
+        task: String,
+    },
+    /// Gives a job that has not begun another priority or time; what is nothing stays.
+    Reschedule {
+        job: JobId,
+        priority: Option<i64>,
+        when: Option<When>,
+    },
+    /// Removes jobs that have not begun, or have ended.
+    Purge(Sweep),
+    /// Retries all jobs of a sweep that can be.
+    RetryAll(Sweep),
     /// Removes ended jobs whose time is over, at most so many.
     Prune {
         limit: usize,
@@ -90,9 +109,14 @@ pub(crate) fn administer(context: &mut Context<'_>, admin: &Admin) -> Result<Out
         Admin::Retry { job } => retry(context, *job),
         Admin::Release { job, token } => release(context, *job, *token),
         Admin::Requeue { job } => requeue(context, *job),
+        Admin::Pause { queue } => pause::set_queue(context, queue, true),
+        Admin::Resume { queue } => pause::set_queue(context, queue, false),
+        Admin::PauseTask { task } => pause::set_task(context, task, true),
+        Admin::ResumeTask { task } => pause::set_task(context, task, false),
+        Admin::Reschedule { job, priority, when } => reschedule::reschedule(context, *job, *priority, *when),
+        Admin::Purge(sweep) => sweep::purge(context, sweep),
+        Admin::RetryAll(sweep) => sweep::retry_all(context, sweep),
         Admin::Seal { job } => depend::seal(context, *job),
-        Admin::Pause { queue } => set_paused(context, queue, true),
-        Admin::Resume { queue } => set_paused(context, queue, false),
         Admin::Prune { limit } => prune(context, *limit),
         Admin::SweepLanes => sweep_lanes(context),
         Admin::Configure { setting, value } => configure(context, setting, *value),
@@ -122,11 +146,18 @@ fn each(context: &mut Context<'_>, verb: Tend, job: JobId) -> Result<Each> {
     }
 }
 
-fn settled(job: &JobRecord, state: State) -> Outcome {
+impl Admin {
+    /// Whether who holds jobs must look at them when this is done.
+    pub(crate) fn is_for_holders(&self) -> bool {
+        matches!(self, Self::Cancel { .. } | Self::Pause { .. } | Self::PauseTask { .. })
+    }
+}
+
+pub(super) fn settled(job: &JobRecord, state: State) -> Outcome {
     Outcome::Settled(Settled { job: job.id, state, attempt: job.attempt, run_at: job.run_at })
 }
 
-fn refused(job: &JobRecord, home: Home, verb: &str, why: &str) -> Error {
+pub(super) fn refused(job: &JobRecord, home: Home, verb: &str, why: &str) -> Error {
     Error::invalid(format!("job {} is {}, and can't be {verb}: {why}", job.id, job.state_in(home)))
 }
 
@@ -151,7 +182,11 @@ fn cancel(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
 }
 
 fn retry(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
-    let (home, mut job) = context.find(id)?;
+    let (home, job) = context.find(id)?;
+    retry_found(context, home, job)
+}
+
+pub(super) fn retry_found(context: &mut Context<'_>, home: Home, mut job: JobRecord) -> Result<Outcome> {
     match home {
         Home::ById(ById::Finished) if job.finish == Some(Finish::Completed) => {
             return Err(refused(&job, home, "retried", "it has succeeded; enqueue it anew"));
@@ -165,9 +200,10 @@ fn retry(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
                     "it runs at most once, and may have begun; enqueue it anew",
                 ));
             }
-            if context.rows.get(&keys::untold(id))?.is_some() {
+            if context.rows.get(&keys::untold(job.id))?.is_some() {
                 return Err(Error::unavailable(format!(
-                    "job {id} has just ended, and not all that waited for it know yet; retry it in a moment"
+                    "job {} has just ended, and not all that waited for it know yet; retry it in a moment",
+                    job.id
                 )));
             }
             context.take_unique_back(&job, State::Ready)?;
@@ -224,20 +260,6 @@ fn requeue(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
     let outcome = settled(&job, State::Ready);
     context.put_in(&job, Home::Ready)?;
     Ok(outcome)
-}
-
-fn set_paused(context: &mut Context<'_>, queue: &str, paused: bool) -> Result<Outcome> {
-    check_name("queue", queue)?;
-    let key = keys::head(queue);
-    let mut head: HeadRecord = get_record(&context.rows, &key)?.unwrap_or_default();
-    if head.paused != paused {
-        head.paused = paused;
-        head.version = context.version;
-        head.by = context.change.writer.clone();
-        context.rows.put_record(key, &head)?;
-    }
-    context.note_queue(queue)?;
-    Ok(Outcome::Done)
 }
 
 /// INV-11: only jobs that have ended are in the index of what may go.

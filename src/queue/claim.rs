@@ -12,8 +12,8 @@ use crate::{
     error::{Error, Result},
     queue::{
         id::{JobId, SessionId, Token},
-        moves::{find, task_name},
-        record::{HeadRecord, Home, JobRecord, LeaseRecord},
+        moves::{find, task, task_name},
+        record::{HeadRecord, Home, JobRecord, LeaseRecord, TaskRecord},
         room::Room,
         select::{Selection, Wanted, select_within},
     },
@@ -124,7 +124,12 @@ pub(crate) fn claim(context: &mut Context<'_>, claim: &Claim) -> Result<Outcome>
     claimed.suspects_wait = selection.suspects_wait;
     for record in selection.jobs {
         let record = with_lease(context, claim, record);
-        claimed.jobs.push(ClaimedJob { task: task_name(&context.rows, record.task)?, record });
+        let task = match claimed.jobs.last() {
+            // Mostly they are alike.
+            Some(last) if last.record.task == record.task => last.task.clone(),
+            _ => task_name(&context.rows, record.task)?,
+        };
+        claimed.jobs.push(ClaimedJob { task, record });
     }
     claimed.token = (!claimed.jobs.is_empty()).then_some(Token(context.version.0));
     Ok(Outcome::Claimed(claimed))
@@ -141,6 +146,7 @@ fn take_candidates(
 ) -> Result<Vec<Hijack>> {
     let mut hijacks = Vec::new();
     let mut left = room.jobs;
+    let mut last_task: Option<TaskRecord> = None;
     for candidate in &claim.candidates {
         let Some(candidate_queue) = keys::ready_queue(&candidate.key) else {
             return Err(Error::invalid(format!("the candidate {} names no row of a ready job", candidate.job)));
@@ -153,8 +159,13 @@ fn take_candidates(
         // What this build can't read is somebody else's, as if another had taken it.
         match row.and_then(|row| codec::decode::<JobRecord>(&row).ok()) {
             Some(job) if job.id == candidate.job => {
-                if left == 0 || !context.key_lets_run(&job, room.keys)? {
-                    // It is still there, and waits for others of its queue or key to end.
+                if last_task.as_ref().is_none_or(|last| last.number != job.task) {
+                    last_task = Some(task(&context.rows, job.task)?);
+                }
+                // It was paused since the claimer looked: nobody has taken the job.
+                let is_paused = last_task.as_ref().is_some_and(|task| task.paused);
+                if is_paused || left == 0 || !context.key_lets_run(&job, room.keys)? {
+                    // It is still there, or waits for others of its queue or key to end.
                     continue;
                 }
                 if job.suspect && !(claim.wanted.idle && selection.jobs.is_empty()) {

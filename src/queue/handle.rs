@@ -177,7 +177,8 @@ impl Queue {
         stats(self.store.inner.rows()?.as_ref(), &self.name)
     }
 
-    /// Keeps the queue's jobs from being claimed, also over restarts, until it is resumed.
+    /// Keeps the queue's jobs from being claimed, also over restarts, until it is resumed. What runs is not
+    /// interrupted; what a worker has claimed and not begun goes back.
     ///
     /// # Errors
     /// `Invalid` for a bad name.

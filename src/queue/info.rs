@@ -192,6 +192,12 @@ pub struct QueueStats {
     pub config: QueueConfig,
 }
 
+/// Whether the jobs of a queue, or of a task in it, are not claimed for now.
+pub(crate) fn is_paused(rows: &dyn Rows, queue: &str, task: u32) -> Result<bool> {
+    let head: HeadRecord = get_record(rows, &keys::head(queue))?.unwrap_or_default();
+    Ok(head.paused || crate::queue::moves::task(rows, task)?.paused)
+}
+
 /// The numbers of all queues, in order of their names.
 pub(crate) fn all_stats(rows: &dyn Rows) -> Result<Vec<QueueStats>> {
     let mut queues = Vec::new();

@@ -121,6 +121,14 @@ impl Context<'_> {
         }
     }
 
+    /// Whether a scheduled job keeps those behind it from running.
+    pub(crate) fn holds_key_back(&mut self, job: &JobRecord) -> Result<bool> {
+        let Some(key) = job.key() else { return Ok(false) };
+        self.settle_keys()?;
+        let state: Option<KeyStateRecord> = get_record(&self.rows, &keys::key_state(&job.queue, key))?;
+        Ok(state.is_some_and(|state| state.holding.contains(&job.place)))
+    }
+
     /// Whether a ready job's key, where it has one, lets it run now. By strict order only the first of a key's jobs is
     /// let run.
     pub(crate) fn key_lets_run(&mut self, job: &JobRecord, rules: KeyRules) -> Result<bool> {

@@ -53,6 +53,7 @@ struct Held {
     is_settled: AtomicBool,
     is_completed_in_transaction: AtomicBool,
     outbox: Outbox,
+    is_cancelled: AtomicBool,
 }
 
 #[derive(Default)]
@@ -92,6 +93,7 @@ pub(crate) fn leases_of(inner: &Arc<Inner>, session: &Arc<Session>, applied: App
                 is_settled: AtomicBool::new(false),
                 is_completed_in_transaction: AtomicBool::new(false),
                 outbox: Outbox::default(),
+                is_cancelled: AtomicBool::new(false),
             }),
         }
     };
@@ -356,6 +358,19 @@ impl Lease {
     pub(crate) fn is_cancelling(&self, rows: &dyn Rows) -> bool {
         let held = get_record::<JobRecord>(rows, &ById::Held.key(self.id()));
         held.is_ok_and(|held| held.is_some_and(|held| held.cancelling))
+    }
+
+    /// Tells whoever works on the job that it was cancelled.
+    pub(crate) fn note_cancelled(&self) {
+        self.held.is_cancelled.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.held.is_cancelled.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn task_number(&self) -> u32 {
+        self.held.record.task
     }
 
     /// Keeps the work from beginning, for who is about to settle the lease; not where it has begun, or somebody else is

@@ -62,6 +62,18 @@ impl JobFilter {
         self
     }
 
+    pub(crate) fn only_queue(&self) -> Option<&str> {
+        self.queue.as_deref()
+    }
+
+    pub(crate) fn only_state(&self) -> Option<State> {
+        self.state
+    }
+
+    pub(crate) fn only_task(&self) -> Option<&str> {
+        self.task.as_deref()
+    }
+
     fn admits(&self, job: &JobInfo) -> bool {
         self.queue.as_ref().is_none_or(|queue| *queue == job.queue)
             && self.state.is_none_or(|state| state == job.state)

@@ -28,22 +28,27 @@ pub(crate) mod log;
 pub(crate) mod moves;
 mod outbox;
 mod patience;
+pub(crate) mod pause;
 pub(crate) mod promote;
 pub(crate) mod rate;
 pub(crate) mod reclaim;
 pub(crate) mod record;
 pub(crate) mod reference;
 mod request;
+pub(crate) mod reschedule;
 pub(crate) mod room;
 pub(crate) mod schedule;
 pub(crate) mod select;
 pub(crate) mod settle;
 pub(crate) mod state;
 pub(crate) mod status;
+pub(crate) mod sweep;
 pub(crate) mod unique;
 mod uniqueness;
 mod view;
 
+#[cfg(test)]
+mod control_tests;
 #[cfg(test)]
 mod depend_tests;
 #[cfg(test)]
@@ -57,7 +62,7 @@ mod outbox_tests;
 #[cfg(test)]
 mod reclaim_tests;
 #[cfg(test)]
-mod rig_tests;
+pub(crate) mod rig_tests;
 #[cfg(test)]
 mod schedule_tests;
 #[cfg(test)]
@@ -86,6 +91,7 @@ pub use self::{
     log::LogLine,
     reference::JobRef,
     request::{IntoJob, JobRequest},
+    reschedule::Reschedule,
     schedule::{
         define::{CatchUp, Schedule},
         handle::ScheduleInfo,

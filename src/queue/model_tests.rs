@@ -3,7 +3,9 @@
 
 use std::{collections::HashSet, time::Duration};
 
+mod control;
 mod limits;
+mod recovery;
 mod waits;
 
 use proptest::prelude::*;
@@ -21,7 +23,6 @@ use crate::{
         enqueue::{Dependency, NewExtra, NewJob, When},
         extra::OnFailure,
         id::{JobId, SessionId, Token},
-        reclaim::Reclaim,
         record::Home,
         select::{Tasks, Wanted},
         settle::Ending,
@@ -67,6 +68,13 @@ enum Verb {
     Release(usize),
     Pause(usize, bool),
     Configure(usize, QueueSetting),
+    PauseTask(usize, bool),
+    /// Another priority, another delay in seconds.
+    Reschedule(usize, Option<i64>, Option<u64>),
+    /// What has not begun in a queue.
+    Purge(usize),
+    /// What is dead.
+    RetryAll,
     Promote,
     Prune,
     Advance(u64),
@@ -94,6 +102,7 @@ enum How {
 struct Model {
     jobs: Vec<Job>,
     paused: [bool; 2],
+    paused_tasks: [bool; 2],
     completed: [u64; 2],
     limits: [Limits; 2],
     now: Timestamp,
@@ -204,7 +213,8 @@ impl Model {
             usize::try_from(u64::from(most).saturating_sub(self.count(queue, State::Running))).unwrap()
         });
         let most = picked.len().saturating_add(room.min(limits.tokens()));
-        let open = |job: &Job| job.queue == queue && job.state == Some(State::Ready) && tasks & (1 << job.task) != 0;
+        let runs = |task: usize| tasks & (1 << task) != 0 && !self.paused_tasks[task];
+        let open = |job: &Job| job.queue == queue && job.state == Some(State::Ready) && runs(job.task);
         let mut ready: Vec<usize> = (0..self.jobs.len()).filter(|index| open(&self.jobs[*index])).collect();
         ready.sort_by_key(|index| (-self.jobs[*index].priority, self.jobs[*index].place));
         for index in ready {
@@ -278,6 +288,20 @@ fn step(rig: &mut Rig, model: &mut Model, verb: &Verb) {
             rig.administer(Admin::ConfigureQueue { queue: queue_name, settings: vec![*setting] }).unwrap();
             model.limits[*queue].set(*setting, now);
         }
+        Verb::PauseTask(task, paused) => {
+            let name = TASKS[*task].to_owned();
+            let admin = if *paused { Admin::PauseTask { task: name } } else { Admin::ResumeTask { task: name } };
+            rig.administer(admin).unwrap();
+            model.paused_tasks[*task] = *paused;
+        }
+        Verb::Reschedule(which, priority, delay) => control::reschedule(rig, model, *which, *priority, *delay),
+        Verb::Purge(queue) => {
+            for state in [State::Scheduled, State::Ready] {
+                rig.sweep_queue(Admin::Purge, state, QUEUES[*queue]);
+            }
+            model.purge(*queue, |job| rig.find(job).is_some());
+        }
+        Verb::RetryAll => control::retry_all(rig, model),
         Verb::Promote => {
             rig.promote();
             let due = |job: &&mut Job| job.state == Some(State::Scheduled) && job.run_at <= now;
@@ -292,7 +316,7 @@ fn step(rig: &mut Rig, model: &mut Model, verb: &Verb) {
         }
         Verb::Advance(seconds) => rig.advance(Duration::from_secs(*seconds)),
         Verb::Reclaim { session, started, ended, power_cut } => {
-            reclaim(rig, model, *session, (*started, *ended), *power_cut);
+            recovery::reclaim(rig, model, *session, (*started, *ended), *power_cut);
         }
     }
     model.tell(now);
@@ -453,40 +477,6 @@ fn operate(rig: &mut Rig, model: &mut Model, verb: &Verb) {
     assert_eq!(found, expected, "{verb:?} of a job that was {:?}", model.jobs[index].state);
 }
 
-fn reclaim(rig: &mut Rig, model: &mut Model, session: usize, (started, ended): (u16, u16), power_cut: bool) {
-    let now = rig.now;
-    let mut notes = Reclaim { session: SESSIONS[session], power_cut, ..super::rig_tests::reclaim() };
-    let held = |job: &Job| job.state == Some(State::Running) && job.session == session;
-    let mut held: Vec<&mut Job> = model.jobs.iter_mut().filter(|job| held(job)).collect();
-    for (bit, job) in held.iter_mut().enumerate() {
-        let is_set = |bits: u16| bits & (1 << (bit % 16)) != 0;
-        let (has_started, has_ended) = (is_set(started), is_set(started) && is_set(ended));
-        if has_started {
-            notes.started.push((job.id, job.token, now));
-        }
-        if has_ended {
-            notes.ended.push((job.id, job.token));
-        }
-        if has_ended && !power_cut {
-            job.complete(false, now);
-            model.completed[job.queue] += 1;
-            continue;
-        }
-        if has_started && !power_cut {
-            job.attempt += 1;
-        }
-        job.suspect |= has_started || power_cut;
-        if job.cancelling {
-            job.end(State::Cancelled, now);
-        } else if job.attempt == job.attempts_max {
-            job.end(State::Dead, now);
-        } else {
-            job.state = Some(State::Ready);
-        }
-    }
-    rig.reclaim(notes);
-}
-
 fn compare(rig: &Rig, model: &Model) {
     for job in &model.jobs {
         let found = rig.find(job.id);
@@ -553,6 +543,9 @@ fn verbs() -> impl Strategy<Value = Verb> {
     });
     let reclaim = (0usize..2, any::<u16>(), any::<u16>(), prop::bool::weighted(0.2))
         .prop_map(|(session, started, ended, power_cut)| Verb::Reclaim { session, started, ended, power_cut });
+    let later = prop::option::of(prop_oneof![Just(0u64), Just(3_600)]);
+    let reschedule = (which.clone(), prop::option::of(-1i64..=1), later)
+        .prop_map(|(which, priority, delay)| Verb::Reschedule(which, priority, delay));
     prop_oneof![
         6 => enqueue,
         6 => claim,
@@ -560,7 +553,11 @@ fn verbs() -> impl Strategy<Value = Verb> {
         2 => which.clone().prop_map(Verb::Cancel),
         2 => which.clone().prop_map(Verb::Retry),
         2 => which.clone().prop_map(Verb::Requeue),
-        1 => which.prop_map(Verb::Release),
+        1 => which.clone().prop_map(Verb::Release),
+        2 => reschedule,
+        1 => (0usize..2).prop_map(Verb::Purge),
+        1 => Just(Verb::RetryAll),
+        1 => (0usize..2, prop::bool::weighted(0.3)).prop_map(|(task, paused)| Verb::PauseTask(task, paused)),
         1 => (0usize..2, prop::bool::weighted(0.3)).prop_map(|(queue, paused)| Verb::Pause(queue, paused)),
         2 => (0usize..2, setting).prop_map(|(queue, setting)| Verb::Configure(queue, setting)),
         1 => Just(Verb::Promote),
@@ -582,7 +579,14 @@ proptest! {
         let mut rig = Rig::new();
         let limits = [Limits::default(), Limits::default()];
         let mut model =
-            Model { jobs: Vec::new(), paused: [false; 2], completed: [0; 2], limits, now: rig.now };
+            Model {
+                jobs: Vec::new(),
+                paused: [false; 2],
+                paused_tasks: [false; 2],
+                completed: [0; 2],
+                limits,
+                now: rig.now,
+            };
         let order = [0, 1].map(|queue| (queue, QueueSetting::StrictByKey(are_strict[queue])));
         let configure = order.into_iter().chain(settings).map(|(queue, setting)| Verb::Configure(queue, setting));
         for verb in configure.chain(verbs) {

@@ -162,6 +162,19 @@ impl Context<'_> {
         Ok(())
     }
 
+    /// Removes a job for good that has not begun, or has ended; not one that others wait for, which learn of its end by
+    /// its cancelling.
+    pub(crate) fn purge(&mut self, job: JobRecord, home: Home) -> Result<()> {
+        let has_others = job.extra.as_ref().is_some_and(|extra| extra.has_dependents);
+        let state = job.state_in(home);
+        if !has_others || state.is_final() {
+            self.take_out(&job, home);
+            return self.forget(&job);
+        }
+        self.take_out(&job, home);
+        self.end_cancelled(job)
+    }
+
     /// Removes the row that tells a job's place; it has one only where that is not its id, and one with a concurrency
     /// key only while it is ready.
     fn forget_place(&mut self, job: &JobRecord) {
@@ -214,13 +227,17 @@ impl Context<'_> {
                 number += 1;
                 Ok(())
             })?;
-            let record = TaskRecord { number, name: task.to_owned() };
-            self.rows.put_record(keys::task_name(number), &record)?;
-            self.rows.put_record(key, &record)?;
+            self.put_task(&TaskRecord { number, name: task.to_owned(), paused: false })?;
             number
         };
         self.tasks_known.insert(task.to_owned(), number);
         Ok(number)
+    }
+
+    /// Writes what is known of a task, under its number and its name.
+    pub(crate) fn put_task(&mut self, task: &TaskRecord) -> Result<()> {
+        self.rows.put_record(keys::task_name(task.number), task)?;
+        self.rows.put_record(keys::task_number(&task.name), task)
     }
 
     /// The held job of a lease.
@@ -256,8 +273,12 @@ impl Context<'_> {
 
 /// The name of a task by its number.
 pub(crate) fn task_name(rows: &dyn Rows, number: u32) -> Result<String> {
-    let record: Option<TaskRecord> = get_record(rows, &keys::task_name(number))?;
-    record.map(|record| record.name).ok_or_else(|| inconsistent(format!("no task has number {number}")))
+    task(rows, number).map(|task| task.name)
+}
+
+/// A task by its number.
+pub(crate) fn task(rows: &dyn Rows, number: u32) -> Result<TaskRecord> {
+    get_record(rows, &keys::task_name(number))?.ok_or_else(|| inconsistent(format!("no task has number {number}")))
 }
 
 /// The job of that id, wherever it is: by probing the families by id, and the lanes in use at its place.

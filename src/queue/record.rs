@@ -228,6 +228,8 @@ impl CountRecord {
 pub(crate) struct TaskRecord {
     pub(crate) number: u32,
     pub(crate) name: String,
+    /// Its jobs are not claimed for now, in whatever queue. It stands here since a claim reads this row anyway.
+    pub(crate) paused: bool,
 }
 
 impl Record for TaskRecord {

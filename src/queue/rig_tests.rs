@@ -23,6 +23,7 @@ use crate::{
         select::{Tasks, Wanted},
         settle::{Ending, Settle},
         state::State,
+        sweep::{Sweep, Swept},
     },
     store::{
         apply::apply,
@@ -34,13 +35,13 @@ use crate::{
 };
 
 /// The queue of jobs that name no other.
-pub(super) const QUEUE: &str = "q";
-pub(super) const SESSION: SessionId = SessionId([1; 16]);
-pub(super) const OTHER_SESSION: SessionId = SessionId([2; 16]);
+pub(crate) const QUEUE: &str = "q";
+pub(crate) const SESSION: SessionId = SessionId([1; 16]);
+pub(crate) const OTHER_SESSION: SessionId = SessionId([2; 16]);
 
 /// Rows in a map that counts what is read: each look at a key, and each row visited.
 #[derive(Default)]
-pub(super) struct Table {
+pub(crate) struct Table {
     map: BTreeMap<Vec<u8>, Vec<u8>>,
     reads: Cell<usize>,
 }
@@ -63,7 +64,7 @@ impl Rows for Table {
 }
 
 impl Table {
-    pub(super) fn write(&mut self, rows: RowSet) {
+    pub(crate) fn write(&mut self, rows: RowSet) {
         for (key, value) in rows {
             match value {
                 Some(value) => self.map.insert(key, value),
@@ -72,12 +73,12 @@ impl Table {
         }
     }
 
-    pub(super) fn all(&self) -> &BTreeMap<Vec<u8>, Vec<u8>> {
+    pub(crate) fn all(&self) -> &BTreeMap<Vec<u8>, Vec<u8>> {
         &self.map
     }
 
     /// How many rows `read` reads.
-    pub(super) fn reads_of<T>(&self, read: impl FnOnce(&Self) -> T) -> (usize, T) {
+    pub(crate) fn reads_of<T>(&self, read: impl FnOnce(&Self) -> T) -> (usize, T) {
         let before = self.reads.get();
         let value = read(self);
         (self.reads.get() - before, value)
@@ -85,17 +86,17 @@ impl Table {
 }
 
 /// A store without a committer: changes are applied one by one, at a time that is told.
-pub(super) struct Rig {
-    pub(super) rows: Table,
-    pub(super) now: Timestamp,
-    pub(super) version: Version,
+pub(crate) struct Rig {
+    pub(crate) rows: Table,
+    pub(crate) now: Timestamp,
+    pub(crate) version: Version,
     changes: u64,
     /// Whether the invariants are looked at after each change; off where there are very many rows.
-    pub(super) is_checked: bool,
+    pub(crate) is_checked: bool,
 }
 
 impl Rig {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut rows = Table::default();
         let format = FormatRecord { format: DATA_FORMAT, store: [7; 16] };
         rows.write(RowSet::from([
@@ -107,19 +108,19 @@ impl Rig {
         Self { rows, now, version: Version(0), changes: 0, is_checked: true }
     }
 
-    pub(super) fn advance(&mut self, duration: Duration) {
+    pub(crate) fn advance(&mut self, duration: Duration) {
         self.now = self.now.after(duration);
     }
 
     /// What a change would give, without doing it.
-    pub(super) fn try_change(&self, guards: Vec<Guard>, intents: Vec<Intent>) -> Result<(Applied, RowSet)> {
+    pub(crate) fn try_change(&self, guards: Vec<Guard>, intents: Vec<Intent>) -> Result<(Applied, RowSet)> {
         let client = ClientId { born: Version(0), random: 1 };
         let id = ChangeId { client, number: self.changes + 1 };
         let writer = Writer { label: "rig".into(), job: None };
         apply(&Change { id, writer, guards, intents }, &self.rows, self.version, self.now)
     }
 
-    pub(super) fn change(&mut self, guards: Vec<Guard>, intents: Vec<Intent>) -> Result<Applied> {
+    pub(crate) fn change(&mut self, guards: Vec<Guard>, intents: Vec<Intent>) -> Result<Applied> {
         let (applied, mut rows) = self.try_change(guards, intents)?;
         self.changes += 1;
         if let Some(version) = applied.version {
@@ -137,35 +138,35 @@ impl Rig {
         Ok(applied)
     }
 
-    pub(super) fn intent(&mut self, intent: Intent) -> Result<Outcome> {
+    pub(crate) fn intent(&mut self, intent: Intent) -> Result<Outcome> {
         Ok(self.change(Vec::new(), vec![intent])?.outcomes.remove(0))
     }
 
-    pub(super) fn enqueue(&mut self, job: NewJob) -> JobId {
+    pub(crate) fn enqueue(&mut self, job: NewJob) -> JobId {
         match self.intent(Intent::Enqueue(job)).unwrap() {
             Outcome::Enqueued { job, .. } => job,
             other => panic!("not enqueued: {other:?}"),
         }
     }
 
-    pub(super) fn try_claim(&mut self, claim: Claim) -> Result<Claimed> {
+    pub(crate) fn try_claim(&mut self, claim: Claim) -> Result<Claimed> {
         match self.intent(Intent::Claim(claim))? {
             Outcome::Claimed(claimed) => Ok(claimed),
             other => panic!("not claimed: {other:?}"),
         }
     }
 
-    pub(super) fn claim(&mut self, claim: Claim) -> Claimed {
+    pub(crate) fn claim(&mut self, claim: Claim) -> Claimed {
         self.try_claim(claim).unwrap()
     }
 
     /// Claims the next job, which there must be.
-    pub(super) fn claim_one(&mut self) -> (JobId, Token) {
+    pub(crate) fn claim_one(&mut self) -> (JobId, Token) {
         let claimed = self.claim(claim(1));
         (claimed.jobs[0].record.id, claimed.token.unwrap())
     }
 
-    pub(super) fn settle(&mut self, job: JobId, token: Token, how: Ending) -> Result<State> {
+    pub(crate) fn settle(&mut self, job: JobId, token: Token, how: Ending) -> Result<State> {
         let started_at = Some(self.now);
         match self.intent(Intent::Settle(Settle { job, token, started_at, how, enqueues: Vec::new() }))? {
             Outcome::Settled(settled) => Ok(settled.state),
@@ -173,49 +174,78 @@ impl Rig {
         }
     }
 
-    pub(super) fn administer(&mut self, admin: Admin) -> Result<Outcome> {
+    pub(crate) fn administer(&mut self, admin: Admin) -> Result<Outcome> {
         self.intent(Intent::Administer(admin))
     }
 
-    pub(super) fn reclaim(&mut self, reclaim: Reclaim) -> Reclaimed {
+    pub(crate) fn reschedule(&mut self, job: JobId, priority: Option<i64>, when: Option<When>) -> Result<()> {
+        self.administer(Admin::Reschedule { job, priority, when }).map(|_| ())
+    }
+
+    /// Does something to all jobs of a state, in slices of two rows; gives what came of it.
+    pub(crate) fn sweep(&mut self, admin: fn(Sweep) -> Admin, state: State) -> Swept {
+        let sweep = Sweep { state, queue: None, task: None, newest: self.version, after: None, limit: 2 };
+        self.sweep_all(admin, sweep)
+    }
+
+    /// The same in one queue, in as few changes as can be, so that what is let go by it comes after.
+    pub(crate) fn sweep_queue(&mut self, admin: fn(Sweep) -> Admin, state: State, queue: &str) -> Swept {
+        let queue = Some(queue.to_owned());
+        self.sweep_all(admin, Sweep { state, queue, task: None, newest: self.version, after: None, limit: 1_000 })
+    }
+
+    fn sweep_all(&mut self, admin: fn(Sweep) -> Admin, mut sweep: Sweep) -> Swept {
+        let mut all = Swept::default();
+        loop {
+            let Outcome::Swept(slice) = self.administer(admin(sweep.clone())).unwrap() else { panic!("not swept") };
+            all.jobs += slice.jobs;
+            all.refused += slice.refused;
+            sweep.after = slice.next;
+            if sweep.after.is_none() {
+                return all;
+            }
+        }
+    }
+
+    pub(crate) fn reclaim(&mut self, reclaim: Reclaim) -> Reclaimed {
         match self.intent(Intent::Reclaim(reclaim)).unwrap() {
             Outcome::Reclaimed(reclaimed) => reclaimed,
             other => panic!("not reclaimed: {other:?}"),
         }
     }
 
-    pub(super) fn promote(&mut self) -> usize {
+    pub(crate) fn promote(&mut self) -> usize {
         match self.intent(Intent::Promote { limit: 100 }).unwrap() {
             Outcome::Promoted { jobs } => jobs,
             other => panic!("not promoted: {other:?}"),
         }
     }
 
-    pub(super) fn find(&self, job: JobId) -> Option<(Home, JobRecord)> {
+    pub(crate) fn find(&self, job: JobId) -> Option<(Home, JobRecord)> {
         find(&self.rows, job).unwrap()
     }
 
-    pub(super) fn state(&self, job: JobId) -> Option<State> {
+    pub(crate) fn state(&self, job: JobId) -> Option<State> {
         self.find(job).map(|(home, record)| record.state_in(home))
     }
 
-    pub(super) fn record(&self, job: JobId) -> JobRecord {
+    pub(crate) fn record(&self, job: JobId) -> JobRecord {
         self.find(job).unwrap().1
     }
 
-    pub(super) fn stats(&self, queue: &str) -> QueueStats {
+    pub(crate) fn stats(&self, queue: &str) -> QueueStats {
         stats(&self.rows, queue).unwrap()
     }
 
     /// A ready job as a claimer's candidate.
-    pub(super) fn candidate(&self, job: JobId) -> Candidate {
+    pub(crate) fn candidate(&self, job: JobId) -> Candidate {
         let (home, record) = self.find(job).unwrap();
         Candidate { job, key: record.key_in(home) }
     }
 }
 
 /// A job that can run now.
-pub(super) fn job(task: &str) -> NewJob {
+pub(crate) fn job(task: &str) -> NewJob {
     NewJob {
         queue: QUEUE.into(),
         task: task.into(),
@@ -231,13 +261,13 @@ pub(super) fn job(task: &str) -> NewJob {
 }
 
 /// What has a job hold a unique key until it ends.
-pub(super) fn unique(key: &str) -> NewExtra {
+pub(crate) fn unique(key: &str) -> NewExtra {
     let unique = NewUnique { key: key.into(), scope: UniqueScope::Queue, states: StateSet::UNENDED, within: None };
     NewExtra { unique: Some(unique), ..NewExtra::default() }
 }
 
 /// A claim of an idle worker for the next jobs, whatever their tasks.
-pub(super) fn claim(jobs_max: usize) -> Claim {
+pub(crate) fn claim(jobs_max: usize) -> Claim {
     Claim {
         session: SESSION,
         queues: vec![QUEUE.into()],
@@ -249,11 +279,11 @@ pub(super) fn claim(jobs_max: usize) -> Claim {
 }
 
 /// A reclaim of a session that had begun nothing.
-pub(super) fn reclaim() -> Reclaim {
+pub(crate) fn reclaim() -> Reclaim {
     Reclaim::of_all(SESSION, None)
 }
 
 /// The ids that a claim got, in order.
-pub(super) fn ids(claimed: &Claimed) -> Vec<JobId> {
+pub(crate) fn ids(claimed: &Claimed) -> Vec<JobId> {
     claimed.jobs.iter().map(|job| job.record.id).collect()
 }

@@ -11,9 +11,7 @@ use crate::{
     codec,
     engine::Rows,
     error::Result,
-    queue::{
-        chunks::Chunks, id::Place, keyed::KeyStateRecord, lane::Lane, moves::task_name, record::JobRecord, room::Room,
-    },
+    queue::{chunks::Chunks, id::Place, keyed::KeyStateRecord, lane::Lane, moves::task, record::JobRecord, room::Room},
     store::{
         keys,
         view::{first_key, first_rows, get_record},
@@ -120,11 +118,12 @@ fn open_lanes(rows: &dyn Rows, queue: &str, wanted: &Wanted) -> Result<Vec<Lane>
     let mut lanes = Vec::new();
     for (key, _) in first_rows(rows, &keys::lanes(queue), usize::MAX)? {
         let Some((_, lane)) = keys::lane_of(&key) else { continue };
-        let known = match &wanted.tasks {
+        let task = task(rows, lane.task)?;
+        let is_known = match &wanted.tasks {
             Tasks::Any => true,
-            Tasks::Named(names) => names.contains(&task_name(rows, lane.task)?),
+            Tasks::Named(names) => names.contains(&task.name),
         };
-        if known {
+        if is_known && !task.paused {
             lanes.push(lane);
         }
     }

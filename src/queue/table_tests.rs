@@ -63,6 +63,11 @@ listed! {
         Cancel,
         Retry,
         Requeue,
+        Prioritize,
+        PutOff,
+        Advance,
+        Purge,
+        RetryAllDead,
         Promote,
         Reclaim,
         Prune,
@@ -129,6 +134,21 @@ fn expected(from: From, event: Event) -> Then {
         (From::Scheduled, E::Promote | E::Retry | E::Requeue) => Becomes(State::Ready),
         (From::Scheduled | From::Ready | From::BehindItsKey, E::Cancel) => Becomes(State::Cancelled),
         (From::Scheduled, E::ClaimById) => Stays,
+
+        (From::Waiting | From::Open, E::Prioritize | E::PutOff | E::Advance) => Stays,
+        (From::Scheduled | From::Ready | From::BehindItsKey, E::Prioritize) => Stays,
+        (From::Scheduled, E::PutOff) | (From::Ready | From::BehindItsKey, E::Advance) => Stays,
+        (From::Scheduled, E::Advance) => Becomes(State::Ready),
+        (From::Ready | From::BehindItsKey, E::PutOff) => Becomes(State::Scheduled),
+        (From::Running | From::Cancelling, E::Prioritize | E::PutOff | E::Advance) => INVALID,
+        (From::CompletedKept | From::Dead | From::Cancelled, E::Prioritize | E::PutOff | E::Advance) => INVALID,
+        (From::Gone, E::Prioritize | E::PutOff | E::Advance) => NOT_FOUND,
+
+        (From::Waiting | From::Open | From::Scheduled | From::Ready | From::BehindItsKey, E::Purge) => Goes,
+        (From::Running | From::Cancelling | From::Gone, E::Purge) => Stays,
+        (From::CompletedKept | From::Dead | From::Cancelled, E::Purge) => Stays,
+        (From::Dead, E::RetryAllDead) => Becomes(State::Ready),
+        (_, E::RetryAllDead) => Stays,
 
         (From::Ready, E::ClaimById) => Becomes(State::Running),
         (From::Ready | From::BehindItsKey, E::Requeue | E::Retry | E::Promote) => Stays,
@@ -264,6 +284,19 @@ fn happen(rig: &mut Rig, event: Event, job: JobId, token: Token) -> Result<()> {
         Event::Cancel => rig.administer(Admin::Cancel { job }).map(|_| ()),
         Event::Retry => rig.administer(Admin::Retry { job }).map(|_| ()),
         Event::Requeue => rig.administer(Admin::Requeue { job }).map(|_| ()),
+        Event::Prioritize => rig.reschedule(job, Some(7), None),
+        Event::PutOff => rig.reschedule(job, None, Some(When::After(HOUR))),
+        Event::Advance => rig.reschedule(job, None, Some(When::Now)),
+        Event::Purge => {
+            for state in [State::Waiting, State::Scheduled, State::Ready] {
+                rig.sweep(Admin::Purge, state);
+            }
+            Ok(())
+        }
+        Event::RetryAllDead => {
+            rig.sweep(Admin::RetryAll, State::Dead);
+            Ok(())
+        }
         Event::Promote => {
             rig.advance(2 * HOUR);
             rig.promote();

@@ -2,7 +2,7 @@
 //! its place.
 
 use std::{
-    io::Read as _,
+    io::{self, Read as _},
     net::Shutdown,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
@@ -55,6 +55,8 @@ pub(crate) enum News {
     StoneElsewhere,
     /// That is no longer so.
     NoStoneElsewhere,
+    /// A change that holders of jobs must know of is in the store's file.
+    HoldersCalled,
 }
 
 /// A process that stands for stone, until this is dropped; then it leaves, if it is one.
@@ -104,14 +106,19 @@ struct Lifeline {
 }
 
 impl Lifeline {
-    /// Returns when the other end is gone, or this is cut.
-    fn hold(&self, stream: Stream, has_stopped: &dyn Fn() -> bool) {
+    /// Returns when the other end is gone, or this is cut. Each byte that comes calls the holders of jobs.
+    fn hold(&self, stream: Stream, has_stopped: &dyn Fn() -> bool, call: &dyn Fn()) {
         let Ok(mut held) = stream.try_clone() else { return };
         *self.lock() = Some(stream);
         // Whoever cuts it has said to stop before, so that one of the two sees the other.
-        if !has_stopped() {
-            // Nothing is ever sent on it: a read ends when the connection does.
-            let _ = held.read(&mut [0]);
+        let mut calls = [0; 64];
+        while !has_stopped() {
+            match held.read(&mut calls) {
+                Ok(count) if count > 0 => call(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The connection has ended.
+                _ => break,
+            }
         }
         self.lock().take();
     }
@@ -133,7 +140,7 @@ fn stand(means: &Means, lifeline: &Lifeline, stopped: &Receiver<()>) {
     while !has_stopped() {
         if let Some(stream) = means.router.lifeline() {
             (means.on_news)(News::StoneElsewhere);
-            lifeline.hold(stream, &has_stopped);
+            lifeline.hold(stream, &has_stopped, &|| (means.on_news)(News::HoldersCalled));
             (means.on_news)(News::NoStoneElsewhere);
             means.router.note_gone();
             continue;

@@ -205,7 +205,7 @@ impl Client {
         socket::path(self.site.files()?).ok()
     }
 
-    /// A connection that nothing is said on: its end is that of the stone.
+    /// A connection on which nothing is asked: its end is that of the stone, which calls the holders of jobs by it.
     pub(crate) fn lifeline(&self) -> Option<Stream> {
         let path = self.socket().filter(|path| path.exists())?;
         let (stream, _) = self.greet(&path, Purpose::Lifeline).ok()?;

@@ -26,8 +26,16 @@ pub(super) struct Entry {
 /// Who waits for a window to be closed.
 pub(super) enum Closer {
     Own(Promise<Result<()>>),
-    Client { connection: usize, ask: u64 },
-    Borrower { connection: usize, ask: u64 },
+    Client {
+        connection: usize,
+        ask: u64,
+    },
+    Borrower {
+        connection: usize,
+        ask: u64,
+    },
+    /// All who hold jobs: they look at the store's file.
+    Holders,
 }
 
 impl Origin {

@@ -1,5 +1,5 @@
-//! C4: the claims of idle workers, which wait at the stone for jobs. Each is a change like any other, decided again
-//! when something came that it may be able to take.
+//! C4: the claims of idle workers, which wait at the stone for jobs, and the wishes for named locks that others hold.
+//! Each is a change like any other, decided again when something came that it may be able to take.
 
 use std::{
     collections::HashSet,
@@ -33,13 +33,31 @@ fn only_claim(change: &Change) -> Option<&Claim> {
     }
 }
 
-/// Whether a change that was decided so is to wait for jobs instead of being answered.
-pub(super) fn is_to_wait(change: &Change, applied: &Applied) -> bool {
+/// The lock that a change may be parked for: it is one wish for it and nothing else.
+fn only_lock(change: &Change) -> Option<&str> {
+    match change.intents.as_slice() {
+        [Intent::Lock(request)] if change.guards.is_empty() && request.waits => Some(&request.name),
+        _ => None,
+    }
+}
+
+/// Whether a change that was decided so is to wait for jobs, or for a lock that the group's rows say nothing of,
+/// instead of being answered.
+pub(super) fn is_to_wait(change: &Change, applied: &Applied, rows_locks: &HashSet<String>) -> bool {
+    if let Some(name) = only_lock(change) {
+        // Who has only just come, and was noted as one who waits, asks again.
+        return applied.version.is_none() && !is_locked(applied) && !rows_locks.contains(name);
+    }
     let found_nothing = |outcome: &Outcome| match outcome {
         Outcome::Claimed(claimed) => claimed.jobs.is_empty() && claimed.hijacks.is_empty() && !claimed.suspects_wait,
         _ => false,
     };
     only_claim(change).is_some() && applied.version.is_none() && applied.outcomes.iter().all(found_nothing)
+}
+
+/// Whether a wish for a lock got it.
+pub(super) fn is_locked(applied: &Applied) -> bool {
+    matches!(applied.outcomes.as_slice(), [Outcome::Locked(Some(_))])
 }
 
 /// Queues with jobs that may be for a claim that waits, and was not tried.
@@ -93,6 +111,18 @@ impl Lot {
         self.claims.extract_if(.., |parked| matches(parked)).collect()
     }
 
+    /// Whether somebody waits for a lock.
+    pub(super) fn has_locks(&self) -> bool {
+        self.claims.iter().any(|parked| only_lock(&parked.change).is_some())
+    }
+
+    /// Takes out the wishes for these locks that are fulfilled; each lock's row says whose turn it is.
+    pub(super) fn serve_locks(&mut self, locks: &HashSet<String>, is_served: impl FnMut(&Entry) -> bool) -> Vec<Entry> {
+        let mut is_served = is_served;
+        let wants = |parked: &Entry| only_lock(&parked.change).is_some_and(|name| locks.contains(name));
+        self.claims.extract_if(.., |parked| wants(parked) && is_served(parked)).collect()
+    }
+
     /// Tries the claims that want of these queues, the latest first, until none of them finds anything.
     pub(super) fn serve(&mut self, queues: &HashSet<String>, mut serve: impl FnMut(&Entry) -> Served) -> Vec<Entry> {
         let mut served = Vec::new();
@@ -121,6 +151,11 @@ impl Lot {
         }
         served
     }
+}
+
+/// The named locks that a group's rows tell of.
+pub(super) fn locks_in(rows: &RowSet) -> HashSet<String> {
+    rows.keys().filter_map(|key| keys::lock_name(key)).map(str::to_owned).collect()
 }
 
 /// The queues whose jobs a group's rows may have made claimable.

@@ -3,6 +3,7 @@
 
 mod clients;
 mod connections;
+mod decide;
 mod durability;
 mod flusher;
 
@@ -12,7 +13,7 @@ mod hostile_tests;
 mod loan_tests;
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -23,13 +24,12 @@ use std::{
 use crossbeam_channel::{Receiver, unbounded};
 
 use self::{
-    clients::admit_clients,
     connections::{Connections, Heard},
     flusher::Flusher,
 };
 use crate::{
     clock::{monotonic, sleep},
-    engine::{RowSet, StorageHook},
+    engine::StorageHook,
     error::{Error, ErrorKind, Result},
     local::WriterGuard,
     queue::id::SessionId,
@@ -38,7 +38,7 @@ use crate::{
         candidate::News,
         entry::{Closer, Entry, Origin},
         log::{Half, Log},
-        parked::{Lot, Served, Unserved, is_to_wait, queues_with_jobs},
+        parked::{Lot, Unserved, is_to_wait, locks_in, queues_with_jobs},
         seat::{Errand, Seat, Serving, Vacant},
         socket,
         window::Window,
@@ -56,7 +56,7 @@ use crate::{
         site::Site,
         ticket::Pending,
         verdict::Asked,
-        view::{Layer, for_each, get_record},
+        view::{for_each, get_record},
     },
 };
 
@@ -180,6 +180,8 @@ impl<'a> Stone<'a> {
             stone.give_up_log()?;
         }
         ground.seat.take(Serving { errands: sender, waker, is_asleep });
+        // Until now who held jobs here looked by itself.
+        (ground.on_news)(News::HoldersCalled);
         Ok(stone)
     }
 
@@ -422,8 +424,9 @@ impl<'a> Stone<'a> {
         };
         self.ground.desk.step(Step::Applied);
         let mut served = served;
+        let is_for_holders = entries.iter().any(|entry| entry.change.is_for_holders());
         let may_park = entries.iter().any(|entry| entry.wait_until.is_some());
-        let queues = if may_park { queues_with_jobs(&rows) } else { HashSet::new() };
+        let (queues, locks) = if may_park { (queues_with_jobs(&rows), locks_in(&rows)) } else { Default::default() };
         if !rows.is_empty()
             && let Err(failure) = self.make_durable(rows, before, after)
         {
@@ -438,7 +441,7 @@ impl<'a> Stone<'a> {
         for (entry, verdict) in entries.into_iter().zip(verdicts) {
             let Entry { origin, change, asked, wait_until } = entry;
             match (&verdict, wait_until) {
-                (Ok(applied), Some(until)) if now < until && is_to_wait(&change, applied) => {
+                (Ok(applied), Some(until)) if now < until && is_to_wait(&change, applied, &locks) => {
                     self.parked.park(Entry { origin, change, asked, wait_until: Some(until) });
                     has_parked = true;
                 }
@@ -448,6 +451,9 @@ impl<'a> Stone<'a> {
         for (parked, answer) in served {
             self.answer(parked.origin, answer);
         }
+        if is_for_holders {
+            self.call_holders();
+        }
         if has_parked && !queues.is_empty() {
             // What came behind them in their own group may be for them.
             self.unserved.queues.extend(queues);
@@ -456,53 +462,19 @@ impl<'a> Stone<'a> {
         Ok(())
     }
 
-    /// Decides a group and, in the same commit, the parked claims that it satisfies (C4).
-    #[allow(clippy::type_complexity, reason = "used once, just above")]
-    fn decide_with_parked(
-        &mut self,
-        entries: &[Entry],
-    ) -> Result<(Vec<Result<Applied>>, RowSet, StoreRecord, Vec<(Entry, Result<Applied>)>)> {
-        let Decided { verdicts, mut rows, mut after } = self.decide(entries)?;
-        let mut served = Vec::new();
-        if !self.parked.is_empty() && (!rows.is_empty() || !self.unserved.queues.is_empty()) {
-            let mut queues = queues_with_jobs(&rows);
-            queues.extend(std::mem::take(&mut self.unserved.queues));
-            let mut unserved = HashSet::new();
-            if !queues.is_empty() {
-                let (site, window, connections) = (self.ground.site, &self.window, &self.connections);
-                let mut answers = Vec::new();
-                let now = monotonic();
-                let taken = self.parked.serve(&queues, |parked| {
-                    if !connections.shows_life(&parked.origin, now) {
-                        unserved.extend(parked.queues().filter(|queue| queues.contains(*queue)).map(str::to_owned));
-                        return Served::Not;
-                    }
-                    let claim = proposals(std::slice::from_ref(parked));
-                    // One that can't be decided now waits on; the group stands without it.
-                    let Ok(decided) = decide(site, &claim, &Layer::new(window, &rows), after) else {
-                        return Served::FoundNothing;
-                    };
-                    if decided.rows.is_empty() {
-                        return Served::FoundNothing;
-                    }
-                    rows.extend(decided.rows);
-                    after = decided.after;
-                    answers.extend(decided.verdicts);
-                    Served::Yes
-                });
-                served = taken.into_iter().zip(answers).collect();
-                self.unserved.queues = unserved;
-            }
-        }
-        let claims = served.iter().map(|(entry, _)| entry);
-        admit_clients(&mut self.clients, entries.iter().chain(claims), &mut rows)?;
-        Ok((verdicts, rows, after, served))
-    }
-
     /// Forgets a client that has left. Its row may go with whatever is written next: one that stays harms nobody.
     fn forget(&mut self, client: ClientId) {
         self.clients.remove(&(client.born.0, client.random));
         self.window.put(keys::client(client), None);
+    }
+
+    /// Has those who hold jobs look, as soon as the file shows what was decided.
+    fn call_holders(&mut self) {
+        if self.window.has_rows() || self.window.is_flushing() {
+            self.closers.push((self.window.store, Closer::Holders));
+        } else {
+            self.tell_closer(Closer::Holders, Ok(()));
+        }
     }
 
     fn closed(&mut self, closer: Closer) -> Result<()> {
@@ -527,6 +499,11 @@ impl<'a> Stone<'a> {
             Closer::Own(promise) => promise.keep(answer),
             Closer::Client { connection, ask } | Closer::Borrower { connection, ask } => {
                 self.connections.answer_ask(connection, ask, answer.map_err(Refusal::from));
+            }
+            // Where the file can't be written they look by themselves, when it can.
+            Closer::Holders => {
+                self.connections.call_holders();
+                (self.ground.on_news)(News::HoldersCalled);
             }
         }
     }

@@ -37,7 +37,7 @@ pub(super) struct Hello {
 pub(super) enum Purpose {
     /// For requests and their answers.
     Work,
-    /// For nothing but to end with the stone.
+    /// To end with the stone, which calls the holders of jobs by a byte on it.
     Lifeline,
 }
 

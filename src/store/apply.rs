@@ -18,6 +18,7 @@ use crate::{
         change::{Applied, CHANGE_BYTES_MAX, Change, Guard, Intent, Outcome},
         conflict::{Conflict, Subject, Version},
         keys::{self, Range},
+        lock::rules as lock,
         object::{ObjectRecord, Value, check_key},
         settings::Settings,
         view::{Overlay, get_record},
@@ -158,6 +159,9 @@ fn perform(intent: &Intent, context: &mut Context<'_>) -> Result<Outcome> {
         Intent::Reclaim(reclaim) => queue::reclaim::reclaim(context, reclaim),
         Intent::Administer(admin) => queue::admin::administer(context, admin),
         Intent::Schedule { name, act } => queue::schedule::schedule(context, name, act),
+        Intent::Lock(request) => lock::lock(context, request),
+        Intent::Unlock { name, claimant } => lock::unlock(context, name, *claimant),
+        Intent::FreeLocks(free) => lock::free_locks(context, free),
     }
 }
 
@@ -220,6 +224,7 @@ fn check_guard(guard: &Guard, rows: &dyn Rows) -> Result<()> {
             check_range(rows, prefix, &range, *digest, *read)
         }
         Guard::Queue { queue, version, shifted } => queue::claim::check_queue_guard(rows, queue, *version, shifted),
+        Guard::Lock { name, fence } => lock::check_fence(rows, name, *fence),
     }
 }
 

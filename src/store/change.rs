@@ -17,9 +17,14 @@ use crate::{
         reclaim::{Reclaim, Reclaimed},
         schedule::{ScheduleAct, Scheduled},
         settle::{Each, Settle, Settled},
+        sweep::Swept,
     },
     store::{
         conflict::{Version, Writer},
+        lock::{
+            Fence,
+            rules::{Claimant, FreeLocks, LockRequest},
+        },
         object::Value,
     },
 };
@@ -59,6 +64,15 @@ pub(crate) struct Change {
 }
 
 impl Change {
+    /// Whether workers must look at what they hold when it is committed: a job is to be cancelled, or jobs that wait to
+    /// be begun are to go back.
+    pub(crate) fn is_for_holders(&self) -> bool {
+        self.intents.iter().any(|intent| match intent {
+            Intent::Administer(admin) => admin.is_for_holders(),
+            _ => false,
+        })
+    }
+
     /// About how many bytes its rows will take.
     pub(crate) fn payload_bytes(&self) -> usize {
         let of_intent = |intent: &Intent| match intent {
@@ -84,6 +98,8 @@ pub(crate) enum Guard {
     Range { prefix: String, start: Vec<u8>, end: Vec<u8>, digest: Digest, read: Version },
     /// C2: no claim and no administration has touched the queue since, and each shifted job is where it was.
     Queue { queue: String, version: Version, shifted: Vec<Candidate> },
+    /// The named lock is still held under this number.
+    Lock { name: String, fence: Fence },
 }
 
 /// A job that a claim has seen, and the key of its row there.
@@ -140,6 +156,13 @@ pub(crate) enum Intent {
         name: String,
         act: ScheduleAct,
     },
+    Lock(LockRequest),
+    /// Gives up a named lock, or the wait for it; the first of those who wait has it then.
+    Unlock {
+        name: String,
+        claimant: Claimant,
+    },
+    FreeLocks(FreeLocks),
 }
 
 /// What became of one intent, in the order of the change.
@@ -162,6 +185,15 @@ pub(crate) enum Outcome {
         jobs: usize,
     },
     Scheduled(Scheduled),
+    Swept(Swept),
+    /// The number under which the claimant holds the lock; nothing where another does.
+    Locked(Option<Fence>),
+    Unlocked {
+        was_held: bool,
+    },
+    LocksFreed {
+        locks: usize,
+    },
 }
 
 /// What became of a change that was neither a conflict nor refused (those are errors).

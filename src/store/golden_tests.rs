@@ -25,6 +25,10 @@ use crate::{
         change::{ChangeId, ClientId},
         conflict::{Version, Writer},
         keys::{self, ById},
+        lock::{
+            Fence,
+            rules::{Claimant, LockRecord},
+        },
         object::{FormatRecord, LogRecord, ObjectRecord, StoreRecord, Value},
         settings::SettingRecord,
     },
@@ -237,7 +241,7 @@ fn records_of_a_queue_have_their_golden_bytes() {
         },
         "0101fb2c010203040100010500",
     );
-    golden(&TaskRecord { number: 5, name: "resize".into() }, "01010506726573697a65");
+    golden(&TaskRecord { number: 5, name: "resize".into(), paused: true }, "01010506726573697a6501");
 }
 
 #[test]
@@ -277,12 +281,29 @@ fn holders_of_unique_keys_have_their_golden_bytes() {
 }
 
 #[test]
+fn named_lock_has_its_golden_bytes() {
+    let claimant = |byte, nonce| Claimant { session: SessionId([byte; 16]), nonce };
+    let lock = LockRecord {
+        holder: claimant(0xab, 7),
+        label: "worker.7".into(),
+        fence: Fence(1042),
+        since: Timestamp::from_millis(1_700_000_000_000),
+        waiters: vec![(claimant(0xcd, 300), "worker.8".into())],
+    };
+    golden(
+        &lock,
+        "0101abababababababababababababababab0708776f726b65722e37fb1204fd0068e5cf8b01000001cdcdcdcd \
+         cdcdcdcdcdcdcdcdcdcdcdcdfb2c0108776f726b65722e38",
+    );
+}
+
+#[test]
 fn keys_have_their_golden_bytes() {
     let lane = Lane::new(-100, 5, true);
     let id = JobId { version: 1042, index: 3 };
     let at = Timestamp::from_millis(1_700_000_000_000);
     let change = ChangeId { client: ClientId { born: Version(7), random: 8 }, number: 9 };
-    let keys: [(Vec<u8>, &str); 36] = [
+    let keys: [(Vec<u8>, &str); 38] = [
         (keys::FORMAT.to_vec(), "01"),
         (keys::STORE.to_vec(), "02"),
         (keys::LOG.to_vec(), "03"),
@@ -305,6 +326,8 @@ fn keys_have_their_golden_bytes() {
         (keys::place(id), "37000000000000041200000003"),
         (keys::expiry(at, id), "380000018bcfe56800000000000000041200000003"),
         (keys::unique("media", "cat"), "396d6564696100636174"),
+        (keys::lock("report"), "527265706f7274"),
+        (keys::lock_session(SessionId([0xab; 16]), "report"), "53abababababababababababababababab7265706f7274"),
         (keys::schedule("nightly"), "506e696768746c79"),
         (keys::slot(at, "nightly"), "510000018bcfe568006e696768746c79"),
         (keys::job_log(id, 5), "3e00000000000004120000000300000005"),

@@ -97,19 +97,23 @@ pub(crate) fn fail_unwritten(verdicts: &mut Vec<Result<Applied>>, failure: &Erro
     verdicts.resize_with(count, || Err(failure.for_each_caller()));
 }
 
-/// P3: a session that has beaten since it was found stopped keeps its jobs.
+/// P3: a session that has beaten since it was found stopped keeps its jobs and locks.
 fn drop_stale_reclaim(site: &Site, change: &Change) -> Result<()> {
     for intent in &change.intents {
-        let Intent::Reclaim(reclaim) = intent else { continue };
+        let (session, found) = match intent {
+            Intent::Reclaim(reclaim) => (reclaim.session, reclaim.beat),
+            Intent::FreeLocks(free) => (free.session, free.beat),
+            _ => continue,
+        };
         let Some(files) = site.files() else { continue };
-        let seen = local::look(&files.folder, reclaim.session)?;
-        let moved = match (seen, reclaim.beat) {
+        let seen = local::look(&files.folder, session)?;
+        let moved = match (seen, found) {
             (Some(seen), Some(beat)) => seen.alive && seen.beat != beat,
             (Some(seen), None) => seen.alive,
             (None, _) => false,
         };
         if moved {
-            return Err(Error::unavailable(format!("session {} has gone on; it keeps its jobs", reclaim.session)));
+            return Err(Error::unavailable(format!("session {session} has gone on; it keeps what it holds")));
         }
     }
     Ok(())

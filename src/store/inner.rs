@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -15,7 +15,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     queue::{
         held,
-        id::JobId,
+        id::{JobId, SessionId},
         reclaim::{Reclaim, Reclaimed},
     },
     stone::{
@@ -27,6 +27,8 @@ use crate::{
         change::{Applied, Change, ChangeId, ClientId, Guard, Intent, Outcome},
         committer::{By, Committer},
         conflict::{Version, Writer},
+        keys,
+        lock::rules::FreeLocks,
         paths::CommitsByPath,
         pins::Pins,
         recovery::log_in_use,
@@ -36,6 +38,7 @@ use crate::{
         snapshot::Pin,
         standing::Standing,
         ticket::{Ticket, name_who_is_stopped, out_of_patience},
+        view::first_rows,
     },
 };
 
@@ -73,7 +76,12 @@ pub(crate) struct Inner {
     is_monitor: AtomicBool,
     /// Rung when what they are to do may have changed.
     maintainers: Mutex<Vec<Ringer>>,
+    /// Called when jobs that this process holds may be to be cancelled, or to go back.
+    holders: Mutex<Vec<Weak<Call>>>,
 }
+
+/// What calls a holder of jobs.
+pub(crate) type Call = dyn Fn() + Send + Sync;
 
 impl Inner {
     pub(crate) fn new(
@@ -103,6 +111,7 @@ impl Inner {
             is_client_gone: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
             maintainers: Mutex::default(),
+            holders: Mutex::default(),
         }
     }
 
@@ -199,7 +208,7 @@ impl Inner {
         self.perform_within(intent, self.patience)
     }
 
-    fn perform_within(&self, intent: Intent, patience: Duration) -> Result<Outcome> {
+    pub(crate) fn perform_within(&self, intent: Intent, patience: Duration) -> Result<Outcome> {
         let change = self.change(Vec::new(), vec![intent], None)?;
         let applied = self.writer()?.commit(change, patience)?;
         applied.outcomes.into_iter().next().ok_or_else(|| Error::corrupt("a change was answered without its outcome"))
@@ -268,10 +277,18 @@ impl Inner {
         Arc::new(move |news| {
             let Some(inner) = inner.upgrade() else { return };
             match news {
+                News::HoldersCalled => return inner.call_holders(),
                 News::WindowClosed => {}
                 News::ClientGone => inner.is_client_gone.store(true, Ordering::Release),
-                News::StoneElsewhere => inner.is_maintained_elsewhere.store(true, Ordering::Release),
-                News::NoStoneElsewhere => inner.is_maintained_elsewhere.store(false, Ordering::Release),
+                // What was called while nobody listened is in the file.
+                News::StoneElsewhere => {
+                    inner.is_maintained_elsewhere.store(true, Ordering::Release);
+                    inner.call_holders();
+                }
+                News::NoStoneElsewhere => {
+                    inner.is_maintained_elsewhere.store(false, Ordering::Release);
+                    inner.call_holders();
+                }
             }
             inner.ring_maintainers();
         })
@@ -321,6 +338,20 @@ impl Inner {
         self.site.bump_wakes();
         self.ring_maintainers();
         !self.closed.load(Ordering::Acquire)
+    }
+
+    /// Has this called when jobs that this process holds are to be looked at, for as long as it lives.
+    pub(crate) fn add_holder(&self, call: &Arc<Call>) {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(call));
+    }
+
+    pub(crate) fn call_holders(&self) {
+        let holders = {
+            let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+            holders.retain(|holder| holder.strong_count() > 0);
+            holders.clone()
+        };
+        holders.iter().filter_map(Weak::upgrade).for_each(|call| call());
     }
 
     /// Has this process look for leases of its own that nobody has in hand, also where another maintains the store.
@@ -468,6 +499,11 @@ impl Inner {
         }
         let Some(session) = self.session_if_begun() else { return Ok(()) };
         session.stop_beating();
+        let beat = match self.site.files() {
+            Some(files) => crate::local::look(&files.folder, session.id)?.map(|seen| seen.beat),
+            None => None,
+        };
+        self.free_locks(session.id, beat, patience)?;
         let mut jobs = held(self.rows()?.as_ref())?;
         jobs.retain(|job| job.session == session.id);
         // P5: what a child process still works on waits for it, and is found by whoever looks for leases without a
@@ -476,11 +512,15 @@ impl Inner {
         if busy.len() == jobs.len() {
             return Ok(());
         }
-        let beat = match self.site.files() {
-            Some(files) => crate::local::look(&files.folder, session.id)?.map(|seen| seen.beat),
-            None => None,
-        };
         self.reclaim(Reclaim { busy, ..Reclaim::of_all(session.id, beat) }, patience).map(|_| ())
+    }
+
+    /// Frees the named locks of a session, if there are any: it is dead, has stopped, or ends.
+    pub(crate) fn free_locks(&self, session: SessionId, beat: Option<u64>, patience: Duration) -> Result<()> {
+        while !first_rows(self.rows()?.as_ref(), &keys::lock_sessions_of(session), 1)?.is_empty() {
+            self.perform_within(Intent::FreeLocks(FreeLocks { session, beat }), patience)?;
+        }
+        Ok(())
     }
 
     /// Takes a session's jobs back, slice by slice; gives all that became of them.

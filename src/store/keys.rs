@@ -8,7 +8,7 @@ pub(crate) use self::links::*;
 use crate::{
     clock::Timestamp,
     queue::{
-        id::{ID_BYTES, JobId, Place},
+        id::{ID_BYTES, JobId, Place, SessionId},
         lane::{LANE_BYTES, Lane},
     },
     store::{change::ClientId, conflict::Version},
@@ -49,9 +49,11 @@ mod family {
     pub(super) const WAIT: u8 = 0x42;
     pub(super) const SCHEDULE: u8 = 0x50;
     pub(super) const SLOT: u8 = 0x51;
+    pub(super) const LOCK: u8 = 0x52;
+    pub(super) const LOCK_SESSION: u8 = 0x53;
 
     /// All of them, in order.
-    pub(super) const ALL: [u8; 33] = [
+    pub(super) const ALL: [u8; 35] = [
         FORMAT,
         STORE,
         LOG,
@@ -85,6 +87,8 @@ mod family {
         WAIT,
         SCHEDULE,
         SLOT,
+        LOCK,
+        LOCK_SESSION,
     ];
 }
 
@@ -262,6 +266,11 @@ pub(crate) fn ready_lane(queue: &str, lane: Lane) -> Range {
 /// What a claim reads of a lane: its ready jobs, or the entries that lead to those that have concurrency keys.
 pub(crate) fn claimable_in(queue: &str, lane: Lane) -> Range {
     if lane.keyed { key_index_lane(queue, lane) } else { ready_lane(queue, lane) }
+}
+
+/// The ready jobs of a queue without a concurrency key.
+pub(crate) fn ready_of_queue(queue: &str) -> Range {
+    prefixed(key(family::READY, &[&queue_part(queue)]))
 }
 
 /// All ready jobs without a concurrency key.
@@ -442,6 +451,43 @@ pub(crate) fn client_of(key: &[u8]) -> Option<ClientId> {
     let (born, random) = key.get(1..)?.split_first_chunk::<8>()?;
     let random: [u8; 8] = random.try_into().ok()?;
     Some(ClientId { born: Version(u64::from_be_bytes(*born)), random: u64::from_be_bytes(random) })
+}
+
+/// A named lock that is held.
+pub(crate) fn lock(name: &str) -> Vec<u8> {
+    key(family::LOCK, &[name.as_bytes()])
+}
+
+/// All named locks that are held, in order of their names.
+pub(crate) fn locks() -> Range {
+    prefixed(vec![family::LOCK])
+}
+
+/// The name in the key of a named lock.
+pub(crate) fn lock_name(key: &[u8]) -> Option<&str> {
+    let (family, name) = key.split_first()?;
+    if *family == family::LOCK { std::str::from_utf8(name).ok() } else { None }
+}
+
+/// The entry of a lock in the index by session: one that the session holds, or waits for.
+pub(crate) fn lock_session(session: SessionId, name: &str) -> Vec<u8> {
+    key(family::LOCK_SESSION, &[&session.0, name.as_bytes()])
+}
+
+/// The locks that a session holds or waits for.
+pub(crate) fn lock_sessions_of(session: SessionId) -> Range {
+    prefixed(key(family::LOCK_SESSION, &[&session.0]))
+}
+
+/// The locks that all sessions hold or wait for.
+pub(crate) fn lock_sessions() -> Range {
+    prefixed(vec![family::LOCK_SESSION])
+}
+
+/// The session and the lock's name in the key of an entry of that index.
+pub(crate) fn lock_session_parts(key: &[u8]) -> Option<(SessionId, String)> {
+    let (session, name) = key.get(1..)?.split_first_chunk::<16>()?;
+    Some((SessionId(*session), String::from_utf8(name.to_vec()).ok()?))
 }
 
 /// The queue whose jobs a row may make claimable: that of a ready job, or of a concurrency key that lets one run; of a

@@ -17,6 +17,7 @@ pub(crate) mod group;
 pub(crate) mod growth;
 pub(crate) mod inner;
 pub(crate) mod keys;
+pub(crate) mod lock;
 pub(crate) mod object;
 pub(crate) mod open;
 pub(crate) mod paths;

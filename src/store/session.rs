@@ -51,6 +51,8 @@ pub(crate) struct Session {
 #[derive(Default)]
 struct Hands {
     leases: HashSet<(JobId, Token)>,
+    /// Named locks that are held or waited for, by their nonces.
+    locks: HashSet<u64>,
     /// Beats in a row with nothing in hand.
     idle_beats: u32,
 }
@@ -106,6 +108,18 @@ impl Session {
 
     pub(crate) fn let_go(&self, job: JobId, token: Token) {
         self.hands().leases.remove(&(job, token));
+    }
+
+    /// Takes a place in a named lock: from now on the session beats as one that has something in hand.
+    pub(crate) fn take_lock(&self, nonce: u64) {
+        let was_at_rest = self.hands().take_lock(nonce);
+        if was_at_rest && let Some(ringer) = &self.ringer {
+            ringer.ring();
+        }
+    }
+
+    pub(crate) fn let_go_lock(&self, nonce: u64) {
+        self.hands().locks.remove(&nonce);
     }
 
     pub(crate) fn has_in_hand(&self, job: JobId, token: Token) -> bool {
@@ -164,14 +178,22 @@ impl Hands {
     /// Takes a lease; whether the session was at rest, and is to beat at once.
     fn take(&mut self, lease: (JobId, Token)) -> bool {
         self.leases.insert(lease);
-        let was_at_rest = self.idle_beats >= BEATS_TO_REST;
-        self.idle_beats = 0;
-        was_at_rest
+        self.wake()
+    }
+
+    fn take_lock(&mut self, nonce: u64) -> bool {
+        self.locks.insert(nonce);
+        self.wake()
+    }
+
+    fn wake(&mut self) -> bool {
+        std::mem::take(&mut self.idle_beats) >= BEATS_TO_REST
     }
 
     /// When the beat after the next is due.
     fn next_beat(&mut self) -> Duration {
-        self.idle_beats = if self.leases.is_empty() { self.idle_beats.saturating_add(1) } else { 0 };
+        let is_empty = self.leases.is_empty() && self.locks.is_empty();
+        self.idle_beats = if is_empty { self.idle_beats.saturating_add(1) } else { 0 };
         if self.idle_beats >= BEATS_TO_REST { BEAT_IDLE } else { BEAT }
     }
 }
@@ -273,6 +295,17 @@ mod tests {
         assert!(hands.take(LEASE));
         assert!(!hands.take(LEASE), "once is enough");
         assert_eq!(hands.next_beat(), BEAT);
+    }
+
+    #[test]
+    fn session_that_has_a_place_in_a_lock_does_not_rest() {
+        let mut hands = Hands::default();
+        assert!((0..=BEATS_TO_REST).map(|_| hands.next_beat()).last() == Some(BEAT_IDLE));
+        assert!(hands.take_lock(7), "it was at rest");
+        assert!((0..100).all(|_| hands.next_beat() == BEAT));
+        hands.locks.clear();
+        assert!((1..BEATS_TO_REST).all(|_| hands.next_beat() == BEAT));
+        assert_eq!(hands.next_beat(), BEAT_IDLE);
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub struct Transaction {
     /// What was read, and the version found.
     reads: BTreeMap<String, Option<Version>>,
     ranges: Vec<Guard>,
+    /// Named locks that must still be held.
+    locks: Vec<Guard>,
     /// What this transaction has made of a key so far.
     written: BTreeMap<String, Written>,
     intents: Vec<Intent>,
@@ -67,6 +69,7 @@ impl Transaction {
             snapshot,
             reads: BTreeMap::new(),
             ranges: Vec::new(),
+            locks: Vec::new(),
             written: BTreeMap::new(),
             intents: Vec::new(),
             id: None,
@@ -316,6 +319,11 @@ impl Transaction {
         Ok(())
     }
 
+    /// Has the commit depend on a named lock.
+    pub(crate) fn add_guard(&mut self, lock: Guard) {
+        self.locks.push(lock);
+    }
+
     fn complete_payload(&mut self, lease: &Lease, result: Option<Payload>) {
         self.settle(lease, Ending::Complete { result }, Settlement::Completed);
     }
@@ -327,12 +335,13 @@ impl Transaction {
 
     /// Commits; the version is that of the commit, or the snapshot's where there was nothing to write.
     fn commit(self) -> Result<Version> {
-        if self.intents.is_empty() {
+        if self.intents.is_empty() && self.locks.is_empty() {
             return Ok(self.snapshot.version());
         }
         let mut guards: Vec<Guard> =
             self.reads.into_iter().map(|(key, version)| Guard::Object { key, version }).collect();
         guards.extend(self.ranges);
+        guards.extend(self.locks);
         let inner = self.snapshot.inner();
         let applied = match self.id {
             Some(id) => inner.commit_as(id, guards, self.intents, self.job),

@@ -42,6 +42,29 @@ impl Job {
     pub fn is_stopping(&self) -> bool {
         self.stop.is_raised()
     }
+
+    /// Whether an operator has cancelled the job since it was claimed, in whatever process: that is known here within a
+    /// moment. What a handler then returns other than a success ends the job as cancelled, as does
+    /// [`TaskError::Cancel`](crate::TaskError::Cancel).
+    ///
+    /// ```
+    /// # use casque::{Registry, TaskError};
+    /// # let mut tasks = Registry::new();
+    /// tasks.register("count", |job, to: u64| {
+    ///     for number in 0..to {
+    ///         if job.is_cancelled() {
+    ///             return Err(TaskError::Cancel);
+    ///         }
+    ///         // A step of the work.
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), casque::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.lease.is_cancelled()
+    }
 }
 
 impl Deref for Job {

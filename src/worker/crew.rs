@@ -79,6 +79,10 @@ pub(super) struct State {
     pub(super) last_begun: Instant,
     pub(super) begun: u64,
     pub(super) is_keeper_awake: bool,
+    /// What is held is to be looked at: some of it may have been cancelled, or its queue or task paused.
+    pub(super) is_called: bool,
+    /// A claim was out at the last look, and what it brings is to be looked at too.
+    pub(super) is_claim_unseen: bool,
     sleepers: usize,
     /// How often in a row a turn failed.
     pub(super) failures: u32,
@@ -131,6 +135,8 @@ impl Crew {
             last_begun: now,
             begun: 0,
             is_keeper_awake: true,
+            is_called: false,
+            is_claim_unseen: false,
             sleepers: 0,
             failures: 0,
             failure: None,
@@ -252,6 +258,10 @@ impl Crew {
         if batch.leases.len() == wanted {
             state.measure.grow();
         }
+        if std::mem::take(&mut state.is_claim_unseen) && !batch.leases.is_empty() {
+            state.is_called = true;
+            self.keeper_looks(state);
+        }
         if self.is_working(state) {
             state.buffer.extend(batch.leases);
         } else {
@@ -264,14 +274,19 @@ impl Crew {
     /// Who leaves to run a job sees to it that somebody else does what is left to do.
     fn leave_to_others(&self, state: &mut State) {
         let is_left = !state.endings.is_empty() || !state.buffer.is_empty();
-        if is_left && !state.is_keeper_awake {
-            state.is_keeper_awake = true;
-            self.keeper.notify_one();
+        if !state.is_keeper_awake && (is_left || !self.has_stone()) {
+            self.keeper_looks(state);
         }
         let has_work = is_left || (state.waiting == Waiting::Nobody && state.may_claim(&self.setup));
         if has_work && state.sleepers > 0 && !state.is_turn_out {
             self.work.notify_one();
         }
+    }
+
+    /// Wakes the keeper.
+    pub(super) fn keeper_looks(&self, state: &mut State) {
+        state.is_keeper_awake = true;
+        self.keeper.notify_one();
     }
 
     /// Wakes all who sleep, after something has changed for them.

@@ -1,5 +1,6 @@
 //! The keeper: the thread that runs the worker. It starts the others, sees that no ending waits for long while the
-//! handlers are busy, takes cancelled jobs and those that lie too long out of the buffer, and ends the worker.
+//! handlers are busy, heeds what is said of held jobs, takes those that lie too long out of the buffer, and ends the
+//! worker.
 //!
 //! While the handlers take turns by themselves, or there is nothing to do, it sleeps.
 
@@ -12,14 +13,14 @@ use std::{
 use crate::{
     clock::{deadline_after, monotonic},
     error::{ErrorKind, Result},
-    queue::{Lease, info::stats, settle::Ending},
-    store::Store,
+    queue::{Lease, info::stats},
+    store::{Store, inner::Call},
     worker::{
         Report, Setup,
+        called::Look,
         crew::{Crew, Phase, State, Waiting},
         event::{Event, tell},
-        handler::{self, Ended},
-        maintenance,
+        handler, maintenance,
         prefetch::AHEAD_MAX,
         stop::Bell,
     },
@@ -27,8 +28,6 @@ use crate::{
 
 /// How long a completion may wait for company while the handlers are busy.
 const SETTLE_WITHIN: Duration = Duration::from_millis(5);
-/// How often a worker that has claimed ahead looks whether some of that was cancelled.
-const CANCEL_LOOK: Duration = Duration::from_millis(100);
 /// How long a worker that is stopped at once waits for a turn that is out.
 const LAST_TURN: Duration = Duration::from_secs(2);
 
@@ -42,6 +41,13 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
         }
     });
     crew.setup.stop.add_bell(&bell);
+    let called = Arc::downgrade(&crew);
+    let call: Arc<Call> = Arc::new(move || {
+        if let Some(crew) = called.upgrade() {
+            crew.call();
+        }
+    });
+    store.inner.add_holder(&call);
     let maintenance = maintenance::start(store, &crew.setup)?;
     let serving = store.inner.stand()?;
     let mut handlers = Vec::new();
@@ -51,7 +57,7 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
             Err(error) => crew.fail(&mut crew.lock(), error),
         }
     }
-    let gave_up = Keeper { crew: &crew, next_cancel_look: monotonic(), begun: 0 }.keep();
+    let gave_up = Keeper { crew: &crew, look: Look::new(), begun: 0 }.keep();
     if let Some(ticket) = crew.lock().left_parked.take() {
         crew.give_back_late(ticket);
     }
@@ -81,7 +87,7 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
 
 struct Keeper<'a> {
     crew: &'a Crew,
-    next_cancel_look: Instant,
+    look: Look,
     /// How many leases had been begun at the last look.
     begun: u64,
 }
@@ -108,7 +114,10 @@ impl Keeper<'_> {
                     if !state.is_turn_out && !state.endings.is_empty() {
                         crew.take_turn(state)
                     } else {
-                        crew.doze(state, None)
+                        match crew.is_look_due(&mut state, &mut self.look) {
+                            Ok(()) => crew.look(state, &mut self.look),
+                            Err(next) => crew.doze(state, next.map(|next| next.saturating_duration_since(monotonic()))),
+                        }
                     }
                 }
                 Phase::Over => return false,
@@ -122,61 +131,34 @@ impl Keeper<'_> {
         Self: 'a,
     {
         let crew = self.crew;
+        let mut next = match crew.is_look_due(&mut state, &mut self.look) {
+            Ok(()) => return crew.look(state, &mut self.look),
+            Err(next) => next,
+        };
         let now = monotonic();
-        let mut next = None;
         if !state.endings.is_empty() {
             let due = state.endings_since + SETTLE_WITHIN;
             if now >= due && !state.is_turn_out {
                 return crew.take_turn(state);
             }
             // Endings that come while a turn is out go with the next one.
-            next = Some(due.max(now + SETTLE_WITHIN / 5));
+            next = Some(sooner(next, due.max(now + SETTLE_WITHIN / 5)));
         }
-        if !state.buffer.is_empty() {
+        if !state.buffer.is_empty() && state.measure.is_adapted() {
             let due_back = state.last_begun + AHEAD_MAX;
-            if now >= self.next_cancel_look {
-                self.next_cancel_look = now + CANCEL_LOOK;
-                return self.cancel_unbegun(state);
-            }
-            if state.measure.is_adapted() && now >= due_back && !state.is_turn_out {
+            if now >= due_back && !state.is_turn_out {
                 state.give_back_buffer();
                 state.measure.start_anew();
                 return crew.take_turn(state);
             }
-            let due =
-                if state.measure.is_adapted() { due_back.min(self.next_cancel_look) } else { self.next_cancel_look };
-            next = Some(next.map_or(due, |next: Instant| next.min(due)).max(now + SETTLE_WITHIN / 5));
+            next = Some(sooner(next, due_back.max(now + SETTLE_WITHIN / 5)));
         }
         // While handlers are at it the keeper looks by itself, so that they need not wake it for each turn.
-        if next.is_none() && state.begun != self.begun {
+        if next.is_none_or(|next| next > now + SETTLE_WITHIN) && state.begun != self.begun {
             next = Some(now + SETTLE_WITHIN);
         }
         self.begun = state.begun;
-        crew.doze(state, next.map(|next| next.duration_since(now)))
-    }
-
-    /// P7: cancelled jobs that wait here for a handler's thread are settled at once.
-    fn cancel_unbegun<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State>
-    where
-        Self: 'a,
-    {
-        let crew = self.crew;
-        let held: Vec<Lease> = state.buffer.iter().cloned().collect();
-        drop(state);
-        let rows = crew.store.inner.peek();
-        let cancelled: Vec<Lease> = match rows {
-            Ok(rows) => held.into_iter().filter(|lease| lease.is_cancelling(rows.as_ref())).collect(),
-            Err(error) => {
-                crew.tell_if_it_passes("cancel a job", &error);
-                Vec::new()
-            }
-        };
-        let mut state = crew.lock();
-        for lease in cancelled.into_iter().filter(Lease::withdraw) {
-            state.buffer.retain(|held| held.id() != lease.id());
-            state.end(Ended { lease, how: Ending::Cancel });
-        }
-        state
+        crew.doze(state, next.map(|next| next.saturating_duration_since(now)))
     }
 
     /// S20: what is given up is not charged, whether it has begun or not.
@@ -224,4 +206,8 @@ impl Keeper<'_> {
             }
         }
     }
+}
+
+fn sooner(next: Option<Instant>, due: Instant) -> Instant {
+    next.map_or(due, |next| next.min(due))
 }

@@ -13,7 +13,7 @@ use std::{
 use crate::{
     clock::monotonic,
     error::Result,
-    queue::{JobRequest, claim::Claim},
+    queue::{JobRequest, claim::Claim, state::State},
     store::{
         Store,
         change::{Applied, ChangeId, ClientId, Intent, Outcome},
@@ -70,8 +70,15 @@ impl Parking {
 
     /// Claims for those who wait, and answers them.
     fn serve(&self, store: &Store) {
+        self.serve_late(store, || ());
+    }
+
+    /// The same; `meanwhile` happens between the claim's commit and its answer.
+    fn serve_late(&self, store: &Store, meanwhile: impl Fn()) {
         for (claim, answer) in self.parked.lock().unwrap().drain(..) {
-            answer.keep(store.inner.commit(Vec::new(), vec![Intent::Claim(claim)], None));
+            let claimed = store.inner.commit(Vec::new(), vec![Intent::Claim(claim)], None);
+            meanwhile();
+            answer.keep(claimed);
         }
     }
 }
@@ -82,6 +89,14 @@ fn worker(store: &Store, parking: &Arc<Parking>) -> (Worker, mpsc::Receiver<Even
     let may_go_on = Mutex::new(may_go_on);
     let mut tasks = Registry::new();
     tasks.register("note", |_, ()| Ok(())).unwrap();
+    tasks
+        .register("obey", |job, ()| {
+            while !job.is_cancelled() {
+                crate::clock::sleep(Duration::from_millis(1)); // waits: as handlers do that look now and then
+            }
+            Ok(())
+        })
+        .unwrap();
     tasks
         .register("hold", move |_, ()| {
             may_go_on.lock().unwrap().recv().unwrap();
@@ -134,6 +149,30 @@ fn parked_claim_is_answered_with_the_job_that_came() {
     }
     stop.stop();
     assert_eq!(run.join().unwrap().completed, 3);
+}
+
+/// The worker is called when the job is held and it does not know that yet.
+#[test]
+fn job_that_was_cancelled_while_its_claim_was_answered_is_seen_to_be() {
+    let store = Store::in_memory().unwrap();
+    let (parking, parked) = Parking::new();
+    let (worker, events, _go_on) = worker(&store, &parking);
+    let stop = worker.stop_handle();
+    let run = thread::spawn(move || worker.run().unwrap());
+    for _ in 0..30 {
+        parked.recv_timeout(SOON).unwrap();
+        let id = store.queue("default").enqueue(JobRequest::new("obey", &())).unwrap();
+        parking.serve_late(&store, || {
+            assert_eq!(store.cancel(id).unwrap(), State::Running);
+            store.inner.call_holders();
+            // So that the worker most likely has heard the call, and found nothing that it holds.
+            crate::clock::sleep(Duration::from_millis(2)); // waits: for what either order of is right
+        });
+        assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::Started { job, .. } if job == id));
+        assert!(matches!(events.recv_timeout(PROMPTLY).unwrap(), Event::Completed { job, .. } if job == id));
+    }
+    stop.stop();
+    assert_eq!(run.join().unwrap().completed, 30);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod claims;
 mod flow;
 mod hijacks;
 mod limits;
+mod locks;
 #[path = "../processes/mod.rs"]
 mod processes;
 mod progress;

@@ -13,6 +13,10 @@ use crate::{
     store::{
         change::{ChangeId, ClientId},
         conflict::{Version, Writer},
+        lock::{
+            Fence,
+            rules::{Claimant, LockRequest},
+        },
     },
 };
 
@@ -81,6 +85,48 @@ fn claim_whose_client_shows_no_life_stands_in_nobodys_way() {
     assert_eq!(numbers(&lot.take(|_| true)), [3]);
 }
 
+fn wish(number: u64, name: &str) -> Entry {
+    let mut entry = claim(number, "q", 1);
+    let claimant = Claimant { session: SessionId::random(), nonce: number };
+    entry.change.intents = vec![Intent::Lock(LockRequest { name: name.into(), claimant, waits: true })];
+    entry
+}
+
+#[test]
+fn wish_for_a_lock_waits_where_another_has_it_and_is_tried_when_that_lock_is_told_of() {
+    let applied = |version, fence| Applied {
+        version,
+        stamp: crate::clock::Timestamp::default(),
+        outcomes: vec![Outcome::Locked(fence)],
+    };
+    let (entry, none) = (wish(1, "a"), HashSet::new());
+    let names = |name: &str| HashSet::from([name.to_owned()]);
+    assert!(is_to_wait(&entry.change, &applied(None, None), &none));
+    assert!(!is_to_wait(&entry.change, &applied(None, Some(Fence(1))), &none), "it has the lock");
+    assert!(
+        !is_to_wait(&entry.change, &applied(Some(Version(2)), None), &none),
+        "it was noted just now, and asks again"
+    );
+    assert!(!is_to_wait(&entry.change, &applied(None, None), &names("a")), "it may have been freed behind it");
+    assert!(is_to_wait(&entry.change, &applied(None, None), &names("b")));
+
+    let mut lot = Lot::default();
+    lot.park(claim(1, "q", 1));
+    assert!(!lot.has_locks());
+    for (number, name) in [(2, "a"), (3, "b"), (4, "a")] {
+        lot.park(wish(number, name));
+    }
+    assert!(lot.has_locks());
+    let tried = RefCell::new(Vec::new());
+    let served = lot.serve_locks(&names("a"), |entry| {
+        tried.borrow_mut().push(entry.change.id.number);
+        entry.change.id.number == 4
+    });
+    assert_eq!(tried.into_inner(), [2, 4]);
+    assert_eq!(served.iter().map(|entry| entry.change.id.number).collect::<Vec<_>>(), [4]);
+    assert_eq!(lot.take(|_| true).len(), 3);
+}
+
 #[test]
 fn claim_that_is_called_off_has_waited_long_enough() {
     let mut lot = lot([claim(1, "q", 1), claim(2, "q", 1)]);
@@ -94,12 +140,15 @@ fn only_a_claim_alone_that_found_nothing_waits() {
     let nothing = |outcomes| Applied { version: None, stamp: crate::Timestamp::from_millis(0), outcomes };
     let empty = || Outcome::Claimed(crate::queue::claim::Claimed::default());
     let alone = claim(1, "q", 1).change;
-    assert!(is_to_wait(&alone, &nothing(vec![empty()])));
+    assert!(is_to_wait(&alone, &nothing(vec![empty()]), &HashSet::new()));
     let suspects = crate::queue::claim::Claimed { suspects_wait: true, ..Default::default() };
-    assert!(!is_to_wait(&alone, &nothing(vec![Outcome::Claimed(suspects)])), "P4: the worker is to make itself idle");
+    assert!(
+        !is_to_wait(&alone, &nothing(vec![Outcome::Claimed(suspects)]), &HashSet::new()),
+        "P4: the worker is to make itself idle"
+    );
     let mut both = claim(1, "q", 1).change;
     both.intents.push(Intent::Promote { limit: 1 });
-    assert!(!is_to_wait(&both, &nothing(vec![empty(), Outcome::Promoted { jobs: 0 }])));
+    assert!(!is_to_wait(&both, &nothing(vec![empty(), Outcome::Promoted { jobs: 0 }]), &HashSet::new()));
 }
 
 #[test]

@@ -372,6 +372,13 @@ impl Connections {
         self.say(connection, &Reply::Asked { ask, answer });
     }
 
+    /// Says a byte on each lifeline. Who does not read it has others before it that say the same.
+    pub(super) fn call_holders(&mut self) {
+        for connection in self.open.values_mut().filter(|connection| connection.purpose == Purpose::Lifeline) {
+            let _ = connection.stream.write(&[1]);
+        }
+    }
+
     fn say(&mut self, number: usize, reply: &Reply) {
         // Who is gone asks whoever commits next.
         let Some(connection) = self.open.get_mut(&number) else { return };

@@ -21,8 +21,10 @@ use crate::{
     store::{
         Store,
         change::Intent,
+        keys,
         session::{Observer, Pulse, Session, remove_if_idle},
         settings::Settings,
+        view::{first_rows, for_each},
     },
     worker::{
         Setup,
@@ -101,7 +103,13 @@ impl Recovery {
 
     /// Leases of sessions that have no file: of a store that was copied, or a folder that was cleared.
     fn take_back_orphans(&self, folder: &Folder) -> Result<()> {
-        let holders: HashSet<SessionId> = self.held()?.iter().map(|job| job.session).collect();
+        let rows = self.store.inner.peek()?;
+        let mut holders: HashSet<SessionId> = held(rows.as_ref())?.iter().map(|job| job.session).collect();
+        for_each(rows.as_ref(), &keys::lock_sessions(), |key, _| {
+            holders.extend(keys::lock_session_parts(key).map(|(session, _)| session));
+            Ok(())
+        })?;
+        drop(rows);
         if holders.is_empty() {
             return Ok(());
         }
@@ -144,6 +152,7 @@ impl Recovery {
 
     /// Takes a session's jobs back; whether it has none left.
     fn take_back(&self, session: SessionId, seen: Option<&Seen>) -> Result<bool> {
+        self.free_locks(session, seen)?;
         // What a process claimed in its last moment is in no peek yet.
         let is_dead = seen.is_some_and(|seen| !seen.alive);
         let mut jobs = if is_dead { self.held_now()? } else { self.held()? };
@@ -158,6 +167,16 @@ impl Recovery {
         let done = inner.reclaim(reclaim_of(session, seen, busy), inner.patience)?;
         self.tell_recovered(session, &done);
         Ok(done.busy.is_empty())
+    }
+
+    /// Whoever waits for a lock looks at its holder too; what nobody waits for is freed here.
+    fn free_locks(&self, session: SessionId, seen: Option<&Seen>) -> Result<()> {
+        let inner = &self.store.inner;
+        // What a process locked in its last moment is in no peek yet: it is an orphan's, soon.
+        if first_rows(inner.peek()?.as_ref(), &keys::lock_sessions_of(session), 1)?.is_empty() {
+            return Ok(());
+        }
+        inner.free_locks(session, seen.map(|seen| seen.beat), inner.patience)
     }
 
     fn tell_recovered(&self, session: SessionId, done: &Reclaimed) {

@@ -1,0 +1,101 @@
+//! Pause and resume, of a queue and of a task. Reads and writes: the head of the queue; or the rows of the task, and
+//! the heads of the queues that have lanes of it, so that strict claims conflict and waiting ones are tried again.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    error::Result,
+    queue::{
+        enqueue::check_name,
+        moves,
+        record::{HeadRecord, TaskRecord},
+    },
+    store::{
+        Store,
+        apply::Context,
+        change::{Intent, Outcome},
+        keys,
+        view::{first_rows, for_each, get_record},
+    },
+};
+
+use super::admin::Admin;
+
+impl Store {
+    /// Keeps the jobs of a task from being claimed, in whatever queue, also over restarts, until it is resumed. What
+    /// runs is not interrupted; what was claimed and not begun goes back. There need be no such task yet.
+    ///
+    /// ```
+    /// # let store = casque::Store::in_memory()?;
+    /// store.pause_task("charge-card")?;
+    /// assert_eq!(store.paused_tasks()?, ["charge-card"]);
+    /// store.resume_task("charge-card")?;
+    /// # Ok::<(), casque::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Invalid` for a bad name.
+    pub fn pause_task(&self, task: &str) -> Result<()> {
+        self.inner.perform(Intent::Administer(Admin::PauseTask { task: task.to_owned() })).map(|_| ())
+    }
+
+    /// Lets the jobs of a task be claimed again.
+    ///
+    /// # Errors
+    /// `Invalid` for a bad name.
+    pub fn resume_task(&self, task: &str) -> Result<()> {
+        self.inner.perform(Intent::Administer(Admin::ResumeTask { task: task.to_owned() })).map(|_| ())
+    }
+
+    /// The tasks whose jobs are not claimed for now, in order of their names.
+    ///
+    /// # Errors
+    /// What reading the store says.
+    pub fn paused_tasks(&self) -> Result<Vec<String>> {
+        let mut paused = Vec::new();
+        for_each(self.inner.look()?.as_ref(), &keys::task_names(), |_, bytes| {
+            let task: TaskRecord = crate::codec::decode(bytes)?;
+            paused.extend(task.paused.then_some(task.name));
+            Ok(())
+        })?;
+        paused.sort_unstable();
+        Ok(paused)
+    }
+}
+
+pub(crate) fn set_queue(context: &mut Context<'_>, queue: &str, paused: bool) -> Result<Outcome> {
+    check_name("queue", queue)?;
+    let key = keys::head(queue);
+    let mut head: HeadRecord = get_record(&context.rows, &key)?.unwrap_or_default();
+    if head.paused != paused {
+        head.paused = paused;
+        write_head(context, queue, head)?;
+    }
+    context.note_queue(queue)?;
+    Ok(Outcome::Done)
+}
+
+pub(crate) fn set_task(context: &mut Context<'_>, task: &str, paused: bool) -> Result<Outcome> {
+    check_name("task", task)?;
+    let number = context.task_number(task)?;
+    let mut record = moves::task(&context.rows, number)?;
+    if record.paused == paused {
+        return Ok(Outcome::Done);
+    }
+    record.paused = paused;
+    context.put_task(&record)?;
+    let lanes = first_rows(&context.rows, &keys::all_lanes(), usize::MAX)?;
+    let lanes = lanes.iter().filter_map(|(key, _)| keys::lane_of(key));
+    let queues: BTreeSet<String> = lanes.filter(|(_, lane)| lane.task == number).map(|(queue, _)| queue).collect();
+    for queue in queues {
+        let head: HeadRecord = get_record(&context.rows, &keys::head(&queue))?.unwrap_or_default();
+        write_head(context, &queue, head)?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn write_head(context: &mut Context<'_>, queue: &str, mut head: HeadRecord) -> Result<()> {
+    head.version = context.version;
+    head.by = context.change.writer.clone();
+    context.rows.put_record(keys::head(queue), &head)
+}

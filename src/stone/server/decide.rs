@@ -1,0 +1,88 @@
+//! How a stone decides a group, with what waits at it: in the same commit, so that nobody comes in between.
+
+use std::collections::HashSet;
+
+use super::{Stone, clients::admit_clients, proposals};
+use crate::{
+    clock::monotonic,
+    engine::RowSet,
+    error::Result,
+    stone::{
+        entry::Entry,
+        parked::{Served, is_locked, locks_in, queues_with_jobs},
+    },
+    store::{
+        change::Applied,
+        group::{Decided, decide},
+        object::StoreRecord,
+        view::Layer,
+    },
+};
+
+impl Stone<'_> {
+    /// Decides a group and, in the same commit, the parked claims that it satisfies (C4).
+    #[allow(clippy::type_complexity, reason = "used once, where a group is committed")]
+    pub(super) fn decide_with_parked(
+        &mut self,
+        entries: &[Entry],
+    ) -> Result<(Vec<Result<Applied>>, RowSet, StoreRecord, Vec<(Entry, Result<Applied>)>)> {
+        let Decided { verdicts, mut rows, mut after } = self.decide(entries)?;
+        let mut served = Vec::new();
+        if !self.parked.is_empty() && (!rows.is_empty() || !self.unserved.queues.is_empty()) {
+            let mut queues = queues_with_jobs(&rows);
+            queues.extend(std::mem::take(&mut self.unserved.queues));
+            let mut unserved = HashSet::new();
+            if !queues.is_empty() {
+                let (site, window, connections) = (self.ground.site, &self.window, &self.connections);
+                let mut answers = Vec::new();
+                let now = monotonic();
+                let taken = self.parked.serve(&queues, |parked| {
+                    if !connections.shows_life(&parked.origin, now) {
+                        unserved.extend(parked.queues().filter(|queue| queues.contains(*queue)).map(str::to_owned));
+                        return Served::Not;
+                    }
+                    let claim = proposals(std::slice::from_ref(parked));
+                    // One that can't be decided now waits on; the group stands without it.
+                    let Ok(decided) = decide(site, &claim, &Layer::new(window, &rows), after) else {
+                        return Served::FoundNothing;
+                    };
+                    if decided.rows.is_empty() {
+                        return Served::FoundNothing;
+                    }
+                    rows.extend(decided.rows);
+                    after = decided.after;
+                    answers.extend(decided.verdicts);
+                    Served::Yes
+                });
+                served = taken.into_iter().zip(answers).collect();
+                self.unserved.queues = unserved;
+            }
+        }
+        self.serve_locks(&mut rows, &mut after, &mut served);
+        let claims = served.iter().map(|(entry, _)| entry);
+        admit_clients(&mut self.clients, entries.iter().chain(claims), &mut rows)?;
+        Ok((verdicts, rows, after, served))
+    }
+
+    /// Fulfils the wishes for named locks that wait, and whose turn it is by the group's rows.
+    fn serve_locks(&mut self, rows: &mut RowSet, after: &mut StoreRecord, served: &mut Vec<(Entry, Result<Applied>)>) {
+        if rows.is_empty() || !self.parked.has_locks() {
+            return;
+        }
+        let (site, window, locks) = (self.ground.site, &self.window, locks_in(rows));
+        let mut answers = Vec::new();
+        let taken = self.parked.serve_locks(&locks, |parked| {
+            let wish = proposals(std::slice::from_ref(parked));
+            // One that can't be decided now waits on; the group stands without it.
+            let Ok(decided) = decide(site, &wish, &Layer::new(window, rows), *after) else { return false };
+            let is_served = matches!(&decided.verdicts[0], Ok(applied) if is_locked(applied));
+            if is_served {
+                rows.extend(decided.rows);
+                *after = decided.after;
+                answers.extend(decided.verdicts);
+            }
+            is_served
+        });
+        served.extend(taken.into_iter().zip(answers));
+    }
+}
