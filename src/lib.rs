@@ -54,6 +54,9 @@ mod worker;
 mod check;
 mod sessions;
 
+#[cfg(all(unix, feature = "isolation"))]
+pub mod child;
+
 #[cfg(feature = "cli")]
 pub mod cli;
 
@@ -68,7 +71,7 @@ pub use store::{
     snapshot::{Object, Snapshot},
     transaction::Transaction,
 };
-pub use task::{Job, Registry, Task, TaskError};
+pub use task::{Isolation, Job, Registry, StopReason, Task, TaskError};
 pub use worker::{Event, Report, StopHandle, Worker};
 
 /// The README's code compiles.

@@ -51,6 +51,7 @@ struct Line {
     run_at: Option<String>,
     unique: Option<String>,
     max_attempts: Option<u32>,
+    timeout: Option<String>,
     #[serde(default)]
     metadata: BTreeMap<String, String>,
     #[serde(default)]
@@ -151,6 +152,9 @@ impl Import<'_> {
         options.priority = line.priority.or(options.priority);
         options.unique = line.unique.or(options.unique);
         options.max_attempts = line.max_attempts.or(options.max_attempts);
+        if let Some(timeout) = &line.timeout {
+            options.timeout = Some(parse_duration(timeout)?);
+        }
         options.metadata.extend(line.metadata);
         options.keep |= line.keep;
         if line.delay.is_some() && line.run_at.is_some() {

@@ -38,6 +38,8 @@ pub(super) struct JobLine {
     result: Option<serde_json::Value>,
     errors: Vec<ErrorLine>,
     unique: Option<String>,
+    /// How long an attempt may take, in milliseconds, where not as long as its task says.
+    timeout_ms: Option<u64>,
     /// It is cancelled when its handler has ended.
     cancelling: bool,
     /// Its process died in a run of it, so it runs alone.
@@ -84,6 +86,7 @@ impl JobLine {
                 })
                 .collect(),
             unique: job.unique.clone(),
+            timeout_ms: job.timeout.map(crate::clock::millis),
             cancelling: job.cancelling,
             suspect: job.suspect,
         }
@@ -155,6 +158,9 @@ pub(super) fn print_page(context: &Context, out: &mut Output, job: &JobInfo) -> 
     }
     if let Some(unique) = &job.unique {
         add("unique", unique.clone());
+    }
+    if let Some(timeout) = job.timeout {
+        add("timeout", format!("{timeout:?} per attempt"));
     }
     add("enqueued", time(job.enqueued_at));
     let times = [("runs", job.run_at), ("started", job.started_at), ("finished", job.finished_at)];

@@ -24,6 +24,9 @@ pub(super) struct JobOptions {
     /// How many attempts may fail before it is dead [default: 20]
     #[arg(long, value_name = "N")]
     pub(super) max_attempts: Option<u32>,
+    /// How long an attempt may take, as 30s or 5m; after that it has failed [default: as its task says]
+    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
+    pub(super) timeout: Option<Duration>,
     /// Metadata to store with it; may be given more than once
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair("KEY=VALUE"))]
     pub(super) metadata: Vec<(String, String)>,
@@ -48,6 +51,9 @@ impl JobOptions {
         }
         if let Some(attempts) = self.max_attempts {
             job = job.max_attempts(attempts);
+        }
+        if let Some(timeout) = self.timeout {
+            job = job.timeout(timeout);
         }
         for (key, value) in &self.metadata {
             job = job.metadata(key, value);

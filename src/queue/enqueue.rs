@@ -111,6 +111,9 @@ impl NewJob {
         if self.attempts_max == 0 {
             return Err(Error::invalid("a job needs at least one attempt; max attempts is 0"));
         }
+        if self.extra.as_ref().and_then(|extra| extra.timeout).is_some_and(|timeout| timeout.is_zero()) {
+            return Err(Error::invalid("a timeout of 0 lets no attempt run; leave it out, or give it some time"));
+        }
         check_metadata(&self.metadata)?;
         check_priority(self.priority)
     }

@@ -37,6 +37,11 @@ impl Queue {
         Self { store, name: name.to_owned() }
     }
 
+    #[cfg(all(unix, feature = "isolation"))]
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// The queue's name.
     #[must_use]
     pub fn name(&self) -> &str {

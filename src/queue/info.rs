@@ -1,5 +1,7 @@
 //! What can be told of a job, and of a queue.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use crate::{
@@ -45,6 +47,8 @@ pub struct JobInfo {
     pub metadata: Vec<(String, String)>,
     /// Its unique key.
     pub unique: Option<String>,
+    /// How long an attempt may take, where not as long as its task says.
+    pub timeout: Option<Duration>,
     /// When it was enqueued.
     pub enqueued_at: Timestamp,
     /// When it may run, where it was delayed.
@@ -94,6 +98,7 @@ impl JobInfo {
             args: job.args,
             args_version: job.args_version,
             metadata: job.metadata,
+            timeout: job.extra.as_ref().and_then(|extra| extra.timeout),
             unique: job.extra.and_then(|extra| extra.unique).map(|unique| unique.key),
             enqueued_at: job.enqueued_at,
             run_at: job.run_at,

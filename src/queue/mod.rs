@@ -21,6 +21,7 @@ pub(crate) mod list;
 pub(crate) mod moves;
 pub(crate) mod promote;
 pub(crate) mod reclaim;
+pub(crate) mod reach;
 pub(crate) mod record;
 mod request;
 pub(crate) mod select;

@@ -22,8 +22,13 @@ mod socket;
 mod window;
 mod wire;
 
+use serde::{Deserialize, Serialize};
+
+#[cfg(all(unix, feature = "isolation"))]
+pub(crate) use self::wire::{Refusal, put_frame, take_frame};
+
 /// How the changes of this process may get to the disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Commits {
     /// By a stone where there is one, which a worker's process becomes where there is none; else directly. A stone

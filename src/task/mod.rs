@@ -1,21 +1,29 @@
 //! Tasks: the code that jobs name. A job is a serialized closure: the id of a registered task, and its arguments.
 
+#[cfg(any(feature = "exec", all(unix, feature = "isolation")))]
+pub(crate) mod child_lock;
 #[cfg(feature = "exec")]
 pub(crate) mod exec;
+mod isolation;
 mod job;
+#[cfg(all(unix, any(feature = "exec", feature = "isolation")))]
+pub(crate) mod killer;
 mod outcome;
 mod registry;
+mod stop;
 
 use std::time::Duration;
 
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::{
+    isolation::{Isolation, MEMORY_MAX_LEAST},
     job::Job,
     outcome::TaskError,
     registry::{Registered, Registry},
+    stop::StopReason,
 };
-pub(crate) use self::{job::StopFlag, registry::RunOutput};
+pub(crate) use self::{job::StopFlag, registry::RunOutput, stop::CalledOff};
 use crate::{
     codec::Payload,
     error::{Error, Result},
@@ -55,6 +63,12 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
     const ALIASES: &'static [&'static str] = &[];
     /// How many attempts may fail before a job is dead.
     const ATTEMPTS_MAX: u32 = ATTEMPTS_DEFAULT;
+    /// How long an attempt may take where its job says nothing; as long as it likes by default. When it passes, the
+    /// attempt has failed. A handler in a process of its own is killed then; one on a thread should look at
+    /// [`Job::is_cancelled`], since its thread runs no other job before it returns.
+    const TIMEOUT: Option<Duration> = None;
+    /// Where the handler runs; on a thread of the worker by default.
+    const ISOLATION: Isolation = Isolation::Thread;
     /// What the handler returns; kept with the job for a day, unless it is `()`.
     type Output: Serialize + DeserializeOwned;
 

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     codec::Payload,
@@ -16,7 +16,7 @@ use crate::{
         enqueue::{ATTEMPTS_DEFAULT, check_name},
         lease::result_payload,
     },
-    task::{Job, Task, TaskError, default_backoff},
+    task::{Isolation, Job, Task, TaskError, default_backoff},
 };
 
 type Run = dyn Fn(&Job) -> Result<RunOutput, TaskError> + Send + Sync;
@@ -24,6 +24,7 @@ type Describe = dyn Fn(u32, &Payload) -> Result<serde_json::Value> + Send + Sync
 type Backoff = dyn Fn(u32) -> Duration + Send + Sync;
 
 /// What a handler that is done gives: its result, encoded.
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct RunOutput {
     pub(crate) result: Option<Payload>,
 }
@@ -52,6 +53,8 @@ pub struct Registry {
 struct Entry {
     version: u32,
     attempts_max: u32,
+    timeout: Option<Duration>,
+    isolation: Isolation,
     run: Arc<Run>,
     describe: Arc<Describe>,
     backoff: Arc<Backoff>,
@@ -81,6 +84,8 @@ impl Registry {
         let entry = Entry {
             version: T::VERSION,
             attempts_max: T::ATTEMPTS_MAX,
+            timeout: T::TIMEOUT,
+            isolation: T::ISOLATION,
             run: Arc::new(move |job: &Job| {
                 let task = decode(job.args_version(), job.payload()).map_err(|error| of_args(&error))?;
                 finish(&task.run(job)?)
@@ -114,6 +119,8 @@ impl Registry {
         let entry = Entry {
             version: 1,
             attempts_max: ATTEMPTS_DEFAULT,
+            timeout: None,
+            isolation: Isolation::Thread,
             run: Arc::new(move |job: &Job| {
                 let args = decode.read(job.args_version(), job.payload()).map_err(|error| of_args(&error))?;
                 finish(&run(job, args)?)
@@ -158,6 +165,34 @@ impl Registry {
     #[must_use]
     pub fn attempts_max(&self, task: &str) -> u32 {
         self.entry(task).map_or(ATTEMPTS_DEFAULT, |entry| entry.attempts_max)
+    }
+
+    /// How long an attempt of a task may take where its job says nothing.
+    #[must_use]
+    pub fn timeout(&self, task: &str) -> Option<Duration> {
+        self.entry(task).and_then(|entry| entry.timeout)
+    }
+
+    /// Where the handler of a task runs.
+    #[must_use]
+    pub fn isolation(&self, task: &str) -> Isolation {
+        self.entry(task).map_or(Isolation::Thread, |entry| entry.isolation)
+    }
+
+    /// The first task whose handler runs in a process of its own, and its limit of memory; first those whose limit can't
+    /// be kept.
+    pub(crate) fn first_isolated(&self) -> Option<(&str, Option<u64>)> {
+        let isolated = self.tasks.iter().filter_map(|(id, entry)| match entry.isolation {
+            Isolation::Process { memory_max } => Some((id.as_str(), memory_max)),
+            Isolation::Thread => None,
+        });
+        isolated.min_by_key(|(_, memory_max)| memory_max.unwrap_or(u64::MAX))
+    }
+
+    /// Whether it can run a task of this id, present or earlier.
+    #[cfg(all(unix, feature = "isolation"))]
+    pub(crate) fn knows(&self, task: &str) -> bool {
+        self.entry(task).is_some()
     }
 
     /// Whether there is no task to run.
@@ -268,6 +303,16 @@ impl<A> Registered<'_, A> {
     /// From Rust, [`JobRequest::max_attempts`](crate::JobRequest::max_attempts) says so.
     pub fn attempts_max(&mut self, attempts: u32) -> &mut Self {
         self.change(|entry| entry.attempts_max = attempts)
+    }
+
+    /// How long an attempt may take where its job says nothing; as [`Task::TIMEOUT`].
+    pub fn timeout(&mut self, timeout: Duration) -> &mut Self {
+        self.change(|entry| entry.timeout = Some(timeout))
+    }
+
+    /// Where the handler runs: [`Isolation::PROCESS`] for a process of its own, on a thread of the worker by default.
+    pub fn isolated(&mut self, isolation: Isolation) -> &mut Self {
+        self.change(|entry| entry.isolation = isolation)
     }
 
     fn change(&mut self, change: impl FnOnce(&mut Entry)) -> &mut Self {

@@ -42,8 +42,9 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
         }
     });
     crew.setup.stop.add_bell(&bell);
-    let maintenance = maintenance::start(store, &crew.setup)?;
-    let serving = store.inner.stand()?;
+    let serves_all = crew.setup.only.is_none();
+    let maintenance = serves_all.then(|| maintenance::start(store, &crew.setup)).transpose()?;
+    let serving = serves_all.then(|| store.inner.stand()).transpose()?;
     let mut handlers = Vec::new();
     for number in 0..crew.setup.concurrency {
         match handler::start(number, &crew) {
@@ -68,6 +69,8 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
             }
         }
     }
+    #[cfg(all(unix, feature = "isolation"))]
+    crew.setup.host.close();
     let mut state = crew.lock();
     if let Some(failure) = state.failure.take() {
         return Err(failure);
@@ -95,8 +98,9 @@ impl Keeper<'_> {
             if state.phase == Phase::Working && crew.setup.stop.is_stopping() {
                 state.phase = Phase::Stopping;
             }
+            let next_timeout = crew.time_out(&mut state);
             state = match state.phase {
-                Phase::Working => self.look_after(state),
+                Phase::Working => self.look_after(state, next_timeout),
                 Phase::Stopping if crew.setup.stop.is_at_once() => return self.give_up(state),
                 Phase::Stopping => {
                     state.give_back_buffer();
@@ -108,7 +112,7 @@ impl Keeper<'_> {
                     if !state.is_turn_out && !state.endings.is_empty() {
                         crew.take_turn(state)
                     } else {
-                        crew.doze(state, None)
+                        crew.doze(state, next_timeout.map(|at| at.saturating_duration_since(monotonic())))
                     }
                 }
                 Phase::Over => return false,
@@ -117,20 +121,25 @@ impl Keeper<'_> {
     }
 
     /// Does what is due now, or sleeps until the next is.
-    fn look_after<'a>(&mut self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State>
+    fn look_after<'a>(
+        &mut self,
+        mut state: MutexGuard<'a, State>,
+        next_timeout: Option<Instant>,
+    ) -> MutexGuard<'a, State>
     where
         Self: 'a,
     {
         let crew = self.crew;
         let now = monotonic();
-        let mut next = None;
+        let mut next = next_timeout;
         if !state.endings.is_empty() {
             let due = state.endings_since + SETTLE_WITHIN;
             if now >= due && !state.is_turn_out {
                 return crew.take_turn(state);
             }
             // Endings that come while a turn is out go with the next one.
-            next = Some(due.max(now + SETTLE_WITHIN / 5));
+            let due = due.max(now + SETTLE_WITHIN / 5);
+            next = Some(next.map_or(due, |next| next.min(due)));
         }
         if !state.buffer.is_empty() {
             let due_back = state.last_begun + AHEAD_MAX;
@@ -145,14 +154,15 @@ impl Keeper<'_> {
             }
             let due =
                 if state.measure.is_adapted() { due_back.min(self.next_cancel_look) } else { self.next_cancel_look };
-            next = Some(next.map_or(due, |next: Instant| next.min(due)).max(now + SETTLE_WITHIN / 5));
+            next = Some(next.map_or(due, |next| next.min(due)).max(now + SETTLE_WITHIN / 5));
         }
         // While handlers are at it the keeper looks by itself, so that they need not wake it for each turn.
-        if next.is_none() && state.begun != self.begun {
-            next = Some(now + SETTLE_WITHIN);
+        if state.endings.is_empty() && state.buffer.is_empty() && state.begun != self.begun {
+            let due = now + SETTLE_WITHIN;
+            next = Some(next.map_or(due, |next| next.min(due)));
         }
         self.begun = state.begun;
-        crew.doze(state, next.map(|next| next.duration_since(now)))
+        crew.doze(state, next.map(|next| next.saturating_duration_since(now)))
     }
 
     /// P7: cancelled jobs that wait here for a handler's thread are settled at once.
@@ -188,8 +198,13 @@ impl Keeper<'_> {
         state.phase = Phase::Over;
         state.give_back_buffer();
         crew.wake(&state);
-        let running: Vec<Lease> = state.running.iter().flatten().cloned().collect();
+        // Those whose time was over have failed, and are settled so.
+        let running = state.running.iter().flatten().filter(|lease| !lease.is_timed_out());
+        let running: Vec<Lease> = running.cloned().collect();
         drop(state);
+        // A child of this worker would bring nothing any more, and hold its job.
+        #[cfg(all(unix, feature = "isolation"))]
+        crew.setup.host.close();
         self.give_back_running(running);
         let mut state = crew.lock();
         let deadline = deadline_after(LAST_TURN);
@@ -207,7 +222,7 @@ impl Keeper<'_> {
         // P5: a job whose child process still works is not given back; whoever finds this session gone waits for the
         // child.
         let site = &crew.store.inner.site;
-        let is_busy = |lease: &Lease| site.is_child_busy(&lease.held_job());
+        let is_busy = |lease: &Lease| lease.held_job().is_some_and(|held| site.is_child_busy(&held));
         let (busy, idle): (Vec<Lease>, Vec<Lease>) = running.into_iter().partition(is_busy);
         busy.iter().for_each(Lease::leave_to_child);
         let tickets: Vec<_> = idle.into_iter().map(|lease| (lease.give_up(), lease)).collect();

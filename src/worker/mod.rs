@@ -1,8 +1,8 @@
 //! The worker: claims jobs, runs their handlers on its threads, settles them, and keeps the store in order meanwhile.
 //!
 //! `crew` is what its threads share, `handler` runs jobs, `turn` settles and claims in one change, `idle` waits,
-//! `prefetch` says how much is claimed ahead, `keeper` sees to what no handler is free for, `maintenance` promotes,
-//! reclaims and prunes. A worker writes through the same store as everybody else; nothing here knows of rows.
+//! `prefetch` says how much is claimed ahead, `keeper` sees to what no handler is free for, `timeouts` ends attempts that
+//! take too long, `maintenance` promotes, reclaims and prunes. A worker writes through the same store as everybody else; nothing here knows of rows.
 
 mod claimer;
 mod crew;
@@ -17,14 +17,17 @@ mod prefetch;
 mod stop;
 #[cfg(test)]
 mod tests;
+mod timeouts;
 mod turn;
 
 use std::{sync::Arc, time::Duration};
 
+#[cfg(all(unix, feature = "isolation"))]
+pub(crate) use self::timeouts::timed_out;
 pub use self::{event::Event, stop::StopHandle};
 use crate::{
     error::{Error, Result},
-    queue::{Policy, QueueStats, enqueue::check_name},
+    queue::{Policy, QueueStats, enqueue::check_name, id::JobId},
     store::{Store, alarm::Alarm},
     task::{Registry, Task},
     worker::{event::Listener, prefetch::Prefetch},
@@ -67,6 +70,10 @@ pub(crate) struct Setup {
     pub(crate) pause: Option<Arc<dyn Fn() + Send + Sync>>,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) stop: StopHandle,
+    /// The one job that it runs before it leaves, where it is to run no other.
+    pub(crate) only: Option<JobId>,
+    #[cfg(all(unix, feature = "isolation"))]
+    pub(crate) host: crate::child::Host,
     #[cfg(test)]
     pub(crate) parking: Option<Arc<parking_tests::Parking>>,
 }
@@ -118,6 +125,9 @@ impl Worker {
                 pause: None,
                 listeners: Vec::new(),
                 stop: StopHandle::default(),
+                only: None,
+                #[cfg(all(unix, feature = "isolation"))]
+                host: crate::child::Host::default(),
                 #[cfg(test)]
                 parking: None,
             },
@@ -210,6 +220,14 @@ impl Worker {
         self
     }
 
+    /// Runs this job of its queue and no other, if it is ready, and leaves; it keeps no store in order, and does not
+    /// commit for others.
+    #[cfg(all(unix, feature = "isolation"))]
+    pub(crate) fn only(mut self, job: JobId) -> Self {
+        self.setup.only = Some(job);
+        self.drain(true).prefetch(0)
+    }
+
     /// Uses a handle that was made before, to stop several workers at once.
     pub fn stopped_by(mut self, stop: &StopHandle) -> Self {
         self.setup.stop = stop.clone();
@@ -231,7 +249,8 @@ impl Worker {
     /// Works until it is stopped, or drained; on this thread and those of its handlers.
     ///
     /// # Errors
-    /// `Invalid` for a wrong setup: no task, an id given twice, a bad queue name, a concurrency out of range; `Closed`
+    /// `Invalid` for a wrong setup: no task, an id given twice, a bad queue name, a concurrency out of range, isolated
+    /// tasks in a program whose `main` does not call `casque::child::run_if_child`; `Closed`
     /// when the store was closed; `Corrupt` when it is damaged. What will pass, as a lock that another holds, is told
     /// as [`Event::Trouble`] and tried again.
     pub fn run(self) -> Result<Report> {
@@ -249,6 +268,14 @@ impl Worker {
         let mut setup = self.setup;
         if setup.queues.is_empty() {
             setup.queues.push("default".to_owned());
+        }
+        #[cfg(all(unix, feature = "isolation"))]
+        setup.host.check(&setup.registry)?;
+        #[cfg(not(all(unix, feature = "isolation")))]
+        if let Some((task, _)) = setup.registry.first_isolated() {
+            return Err(Error::invalid(format!(
+                "task \"{task}\" is to run in a process of its own; that is for unix, with the feature \"isolation\""
+            )));
         }
         keeper::run(&self.store, setup)
     }

@@ -128,6 +128,9 @@ impl Crew {
     }
 
     fn is_drained(&self) -> Result<bool> {
+        if self.setup.only.is_some() {
+            return Ok(true);
+        }
         let rows = self.store.inner.rows()?;
         // Somebody may have committed since the claim looked.
         let wanted = Wanted { tasks: Tasks::Named(self.setup.registry.names()), jobs_max: 1, idle: true };

@@ -1,0 +1,202 @@
+//! What a child does: runs one handler after the other on its main thread, and asks its parent for all that concerns
+//! the store. When the parent is gone it ends at once, as a handler's thread ends with its worker: what it would bring
+//! could not be delivered, and the job is to run again without delay.
+
+use std::{
+    fs::File,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, unbounded};
+use rustix::{
+    process::{Signal, getpid, kill_current_process_group, kill_process},
+    stdio::{dup2_stdin, stdin},
+};
+
+use super::{
+    memory,
+    wire::{Ended, Listener, Order, Run, Speaker, StorePlace, VERSION, Word},
+};
+use crate::{
+    clock::monotonic,
+    error::{Error, Result},
+    queue::{Lease, reach::Parent},
+    store::{
+        Store,
+        change::{Applied, Guard, Intent},
+        open::StoreOptions,
+    },
+    task::{Job, Registry, RunOutput, StopFlag, StopReason, TaskError},
+};
+
+/// How old the parent's word may be on whether to stop: a handler may ask in each turn of a loop.
+const STOP_KNOWN_FOR: Duration = Duration::from_millis(10);
+
+/// Runs the jobs that the parent sends, until that is gone.
+pub(super) fn serve(registry: &Registry) -> Result<()> {
+    let socket = take_socket()?;
+    let listener = Listener::new(socket.try_clone().map_err(|error| no_socket(&error))?);
+    let (link, orders) = Link::begin(socket, listener)?;
+    link.lock().speaker.say(&Word::Hello { version: VERSION.to_owned() })?;
+    while let Ok((run, lock)) = orders.recv() {
+        let ended = run_one(registry, &link, *run, lock);
+        let said = link.lock().speaker.say(&Word::Ended(ended));
+        if let Err(error) = said {
+            // A result that no message holds is the handler's failure; a parent that is gone ends this process.
+            let outcome = Err(TaskError::Failed(error.full_message()));
+            let ended = Ended { outcome, is_completed_in_transaction: false, is_worn: false };
+            link.lock().speaker.say(&Word::Ended(ended))?;
+        }
+    }
+    Ok(())
+}
+
+fn run_one(registry: &Registry, link: &Arc<Link>, run: Run, lock: Option<OwnedFd>) -> Ended {
+    if let Err(error) = memory::limit(run.memory_max) {
+        return Ended::failed(error.full_message());
+    }
+    if !registry.knows(&run.job.task) {
+        let task = &run.job.task;
+        return Ended::failed(format!(
+            "the child process knows no task \"{task}\"; give casque::child::run_if_child the worker's registry"
+        ));
+    }
+    let parent = OneJob { link: link.clone(), place: run.place, stop: Mutex::default() };
+    let lease = Lease::in_child(Arc::new(parent), run.job, run.token, run.started_at);
+    let outcome = registry.run(&Job::new(lease.clone(), StopFlag::default()));
+    let is_completed_in_transaction = lease.is_completed_in_transaction();
+    drop(lease);
+    // P5: what is left to do is the parent's.
+    drop(lock);
+    let is_worn = run.memory_max.is_some_and(memory::is_worn);
+    Ended { outcome, is_completed_in_transaction, is_worn }
+}
+
+impl Ended {
+    fn failed(message: String) -> Self {
+        Self {
+            outcome: Err::<RunOutput, _>(TaskError::Failed(message)),
+            is_completed_in_transaction: false,
+            is_worn: false,
+        }
+    }
+}
+
+/// The socket that this process was started with as its stdin, which from then on is empty: neither the handler nor
+/// what it starts has the socket.
+pub(super) fn take_socket() -> Result<UnixStream> {
+    let socket = stdin().try_clone_to_owned().map_err(|error| no_socket(&error))?;
+    let nothing = File::open("/dev/null").map_err(|error| no_socket(&error))?;
+    dup2_stdin(nothing).map_err(|error| no_socket(&error.into()))?;
+    Ok(UnixStream::from(socket))
+}
+
+pub(super) fn no_socket(error: &std::io::Error) -> Error {
+    Error::unavailable(format!("the worker that should have started this process can't be reached: {error}"))
+}
+
+/// The connection to the parent.
+struct Link {
+    line: Mutex<Line>,
+    store: Mutex<Option<Store>>,
+}
+
+struct Line {
+    speaker: Speaker,
+    answers: Receiver<Order>,
+}
+
+/// A job, and the file of its lock.
+type Orders = Receiver<(Box<Run>, Option<OwnedFd>)>;
+
+impl Link {
+    /// Listens on a thread of its own, also while a handler runs.
+    fn begin(socket: UnixStream, mut listener: Listener) -> Result<(Arc<Self>, Orders)> {
+        let (ordered, orders) = unbounded();
+        let (answered, answers) = unbounded();
+        let listen = move || {
+            while let Ok(Some(order)) = listener.next() {
+                // Whoever reads these lives as long as the process.
+                let _ = match order {
+                    Order::Run(run) => {
+                        let lock = if run.has_lock { listener.take_file() } else { None };
+                        ordered.send((run, lock)).is_ok()
+                    }
+                    order => answered.send(order).is_ok(),
+                };
+            }
+            die();
+        };
+        thread::Builder::new()
+            .name("casque-parent".into())
+            .spawn(listen)
+            .map_err(|error| Error::unavailable("a thread can't be started").because(error))?;
+        let line = Mutex::new(Line { speaker: Speaker::new(socket), answers });
+        Ok((Arc::new(Self { line, store: Mutex::default() }), orders))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Line> {
+        // A question and its answer are one step, which no handler's code is part of.
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(&self, word: &Word) -> Result<Order> {
+        let mut line = self.lock();
+        line.speaker.say(word)?;
+        line.answers.recv().map_err(|_| Error::closed())
+    }
+}
+
+/// The parent, as one job sees it.
+struct OneJob {
+    link: Arc<Link>,
+    place: Option<StorePlace>,
+    /// Whether to stop, and when that was so.
+    stop: Mutex<Option<(Instant, Option<StopReason>)>>,
+}
+
+impl Parent for OneJob {
+    fn commit(&self, guards: Vec<Guard>, intents: Vec<Intent>) -> Result<Applied> {
+        match self.link.ask(&Word::Commit { guards, intents })? {
+            Order::Committed(answer) => answer.map_err(Error::from),
+            _ => Err(Error::closed()),
+        }
+    }
+
+    fn stop_reason(&self) -> Option<StopReason> {
+        let mut known = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = monotonic();
+        if let Some((at, reason)) = *known
+            && (reason.is_some() || now.duration_since(at) < STOP_KNOWN_FOR)
+        {
+            return reason;
+        }
+        let Ok(Order::Stop(reason)) = self.link.ask(&Word::Stop) else { return Some(StopReason::LeaseLost) };
+        *known = Some((now, reason));
+        reason
+    }
+
+    fn store(&self) -> Result<Store> {
+        let Some(place) = &self.place else {
+            return Err(Error::invalid(
+                "a store in memory can't be reached from a child process; run this task on a thread",
+            ));
+        };
+        let mut store = self.link.store.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = &*store {
+            return Ok(store.clone());
+        }
+        let opened = StoreOptions::new().create(false).commits(place.commits).open(&place.path)?;
+        Ok(store.insert(opened).clone())
+    }
+}
+
+/// Ends this process, and what its handler has started.
+fn die() -> ! {
+    let _ = kill_current_process_group(Signal::KILL);
+    let _ = kill_process(getpid(), Signal::KILL);
+    std::process::exit(1);
+}
