@@ -9,6 +9,7 @@ mod limits;
 mod processes;
 mod root;
 mod settle;
+mod timeouts;
 mod unique;
 mod workers;
 

@@ -1,0 +1,62 @@
+//! Jobs in processes of their own: what such a process takes with it when it dies, who outlives whom, and that nothing
+//! is left of it.
+#![cfg(unix)]
+
+mod handlers;
+mod isolated;
+mod kin;
+#[path = "../processes/mod.rs"]
+mod processes;
+mod spawned;
+mod thousands;
+
+use std::{thread, time::Duration};
+
+use casque::{JobRequest, Worker};
+use processes::{argument, await_line, close_here, number_or, play, say, say_event, store_here};
+
+#[test]
+fn actor() {
+    if number_or("takes-part", 1) == 1 {
+        casque::child::run_if_child(&handlers::tasks());
+    }
+    play(&[("worker", worker), ("spawner", spawner)]);
+}
+
+/// Works until it has been told `stop`, once or twice.
+fn worker() {
+    let store = store_here();
+    let worker = Worker::new(&store)
+        .tasks(handlers::tasks())
+        .concurrency(number_or("concurrency", 1))
+        .prefetch(number_or("prefetch", 0))
+        .listen(say_event);
+    let stop = worker.stop_handle();
+    thread::spawn(move || {
+        loop {
+            await_line("stop");
+            stop.stop();
+            say("stopping");
+        }
+    });
+    match worker.run() {
+        Ok(report) => {
+            say(format!("report {} {} {}", report.completed, report.failed, report.given_back));
+            await_line("leave");
+        }
+        Err(error) => say(format!("error {:?} {}", error.kind(), error.full_message())),
+    }
+    close_here(store);
+}
+
+/// Spawns a job of the task that the test names, says its id, and lives on until told to leave.
+fn spawner() {
+    let store = store_here();
+    let request = JobRequest::new(&argument("task"), &()).metadata("folder", argument("folder"));
+    match store.queue("default").spawn(request.timeout(Duration::from_secs(60))) {
+        Ok(id) => say(format!("spawned {id}")),
+        Err(error) => say(format!("error {:?} {}", error.kind(), error.full_message())),
+    }
+    await_line("leave");
+    close_here(store);
+}
