@@ -69,6 +69,36 @@ fn exactly_once_counts_exactly() {
     assert!(text.contains("300 jobs, "), "{text}");
 }
 
+#[cfg(unix)]
+#[test]
+fn isolation_fails_each_job_alone_and_leaves_nothing() {
+    let (text, output) = run("isolation");
+    assert!(text.contains(": 10 completed, 30 failed\n"), "{text}");
+    for why in ["abort is dead: ", "SIGABRT", "leak is dead: ", "more memory than 67108864", "hang is dead: timed out"]
+    {
+        assert!(text.contains(why), "{why} in {text}");
+    }
+    let workers: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("worker ")).collect();
+    let pids: Vec<&str> = workers.iter().map(|line| line.split([' ', ':']).next().unwrap_or_default()).collect();
+    assert_eq!((pids.len(), pids[0]), (2, pids[1]), "it is one process from beginning to end: {text}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(told.matches(" aborts its process ").count(), 10, "{told}");
+}
+
+#[cfg(unix)]
+#[test]
+fn progress_follows_a_job_in_a_process_of_its_own() {
+    let folder = tempfile::tempdir().expect("a folder for the store");
+    let store = folder.path().join("demo.redb");
+    let output = Command::new(example("progress")).arg(&store).output().expect("the example runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    let own = number_before(text.strip_prefix("process ").expect("it says who it is"), " spawned job");
+    assert!(text.contains(" % frame ") && text.contains("done: cat.mp4, cat.webm, by process "), "{text}");
+    let runner = text.trim_end().rsplit(' ').next().unwrap_or_default();
+    assert_ne!(runner, own.to_string(), "{text}");
+}
+
 #[test]
 fn three_workers_run_what_producer_enqueued_and_inspect_shows_it() {
     let folder = tempfile::tempdir().expect("a folder for the store");
@@ -92,7 +122,7 @@ fn three_workers_run_what_producer_enqueued_and_inspect_shows_it() {
 
 #[test]
 fn examples_tell_their_usage_and_refuse_what_they_do_not_know() {
-    for name in ["exactly_once", "inspect", "producer", "quickstart", "transfer", "worker"] {
+    for name in ["exactly_once", "inspect", "isolation", "producer", "progress", "quickstart", "transfer", "worker"] {
         let usage = format!("cargo run --release --example {name}");
         let run = |arg: &str| Command::new(example(name)).arg(arg).output().expect("the example runs");
         let help = run("--help");

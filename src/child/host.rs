@@ -131,7 +131,8 @@ impl Host {
                 }
                 let said = child.said();
                 let limit = memory_max.filter(|_| said.as_ref().is_some_and(|said| said.contains(OUT_OF_MEMORY)));
-                let why = limit.map_or(String::new(), |limit| format!(", having asked for more memory than {limit} bytes"));
+                let why =
+                    limit.map_or(String::new(), |limit| format!(", having asked for more memory than {limit} bytes"));
                 let what = format!("the handler's process ended with {}{why}", status?);
                 Err(TaskError::Failed(message(what, said.as_deref())))
             }

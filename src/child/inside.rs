@@ -12,7 +12,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, unbounded};
 use rustix::{
-    process::{Signal, getpid, kill_current_process_group, kill_process},
+    process::{Signal, getpgid, getpgrp, getpid, getppid, kill_current_process_group, kill_process, setpgid, setsid},
     stdio::{dup2_stdin, stdin},
 };
 
@@ -37,6 +37,7 @@ const STOP_KNOWN_FOR: Duration = Duration::from_millis(10);
 
 /// Runs the jobs that the parent sends, until that is gone.
 pub(super) fn serve(registry: &Registry) -> Result<()> {
+    leave_session();
     let socket = take_socket()?;
     let listener = Listener::new(socket.try_clone().map_err(|error| no_socket(&error))?);
     let (link, orders) = Link::begin(socket, listener)?;
@@ -52,6 +53,15 @@ pub(super) fn serve(registry: &Registry) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Begins a session of its own, for which this process gives up leading a process group. In the worker's session it
+/// would be hung up on when it is stopped and the worker dies; and nothing but its worker's end is to end it.
+fn leave_session() {
+    // Where it can't, it remains in a group that a Ctrl-C at the terminal does not reach, which is what matters.
+    if let Some(group) = getppid().and_then(|parent| getpgid(Some(parent)).ok()) {
+        let _ = setpgid(None, Some(group)).and_then(|()| setsid());
+    }
 }
 
 fn run_one(registry: &Registry, link: &Arc<Link>, run: Run, lock: Option<OwnedFd>) -> Ended {
@@ -196,7 +206,10 @@ impl Parent for OneJob {
 
 /// Ends this process, and what its handler has started.
 fn die() -> ! {
-    let _ = kill_current_process_group(Signal::KILL);
+    // Its own group, not the worker's.
+    if getpgrp() == getpid() {
+        let _ = kill_current_process_group(Signal::KILL);
+    }
     let _ = kill_process(getpid(), Signal::KILL);
     std::process::exit(1);
 }

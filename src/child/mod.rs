@@ -1,5 +1,5 @@
-//! Jobs in processes of their own: children that run the handlers of isolated tasks for a worker, and processes that run
-//! one job by themselves.
+//! Jobs in processes of their own: children that run the handlers of isolated tasks for a worker, and processes that
+//! run one job by themselves.
 //!
 //! Both are this program again: [`run_if_child`], called first in `main`, is where they begin. `host` keeps a worker's
 //! children, `process` is one of them as its worker sees it, `inside` is what one does, `spawn` is for

@@ -107,9 +107,7 @@ impl Process {
             },
         };
         let said = self.stderr.said().map_or(String::new(), |said| format!("; it wrote: {said}"));
-        Err(Error::invalid(format!(
-            "a child process of this program does not run jobs ({why}): {REMEDY}{said}"
-        )))
+        Err(Error::invalid(format!("a child process of this program does not run jobs ({why}): {REMEDY}{said}")))
     }
 
     pub(super) fn killer(&self) -> Killer {

@@ -37,8 +37,8 @@ impl Queue {
     /// Enqueues a job, and has it run at once in a new process of this program, which outlives this one, shares nothing
     /// with it, and leaves no zombie. Its `main` calls [`child::run_if_child`](crate::child::run_if_child) first. What
     /// the job prints goes nowhere; follow it by [`Store::job`](crate::Store::job) and
-    /// [`Store::wait`](crate::Store::wait). It is a job like any other: where the process can't be started or is killed,
-    /// and for attempts after the first, it is run by whatever worker there is.
+    /// [`Store::wait`](crate::Store::wait). It is a job like any other: where the process can't be started or is
+    /// killed, and for attempts after the first, it is run by whatever worker there is.
     ///
     /// ```no_run
     /// use std::time::Duration;

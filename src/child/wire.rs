@@ -79,9 +79,14 @@ pub(super) struct Once {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Word {
     /// It has come to the place in `main` where it is told what to do.
-    Hello { version: String },
+    Hello {
+        version: String,
+    },
     /// Commit this for the job.
-    Commit { guards: Vec<Guard>, intents: Vec<Intent> },
+    Commit {
+        guards: Vec<Guard>,
+        intents: Vec<Intent>,
+    },
     /// Should its handler end?
     Stop,
     Ended(Ended),

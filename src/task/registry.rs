@@ -179,8 +179,7 @@ impl Registry {
         self.entry(task).map_or(Isolation::Thread, |entry| entry.isolation)
     }
 
-    /// The first task whose handler runs in a process of its own, and its limit of memory; first those whose limit can't
-    /// be kept.
+    /// The task whose handler runs in a process of its own with the least memory, and how much that is.
     pub(crate) fn first_isolated(&self) -> Option<(&str, Option<u64>)> {
         let isolated = self.tasks.iter().filter_map(|(id, entry)| match entry.isolation {
             Isolation::Process { memory_max } => Some((id.as_str(), memory_max)),

@@ -2,8 +2,6 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-#[cfg(all(unix, feature = "isolation"))]
-use crate::{task::Isolation, worker::timeouts::timeout_of};
 use crate::{
     clock::monotonic,
     error::{Error, Result},
@@ -15,6 +13,8 @@ use crate::{
         event::{Event, tell, tell_of},
     },
 };
+#[cfg(all(unix, feature = "isolation"))]
+use crate::{task::Isolation, worker::timeouts::timeout_of};
 
 /// How long a job waits whose beginning could not be noted.
 const CANNOT_START: Duration = Duration::from_secs(1);

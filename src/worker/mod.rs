@@ -1,8 +1,9 @@
 //! The worker: claims jobs, runs their handlers on its threads, settles them, and keeps the store in order meanwhile.
 //!
 //! `crew` is what its threads share, `handler` runs jobs, `turn` settles and claims in one change, `idle` waits,
-//! `prefetch` says how much is claimed ahead, `keeper` sees to what no handler is free for, `timeouts` ends attempts that
-//! take too long, `maintenance` promotes, reclaims and prunes. A worker writes through the same store as everybody else; nothing here knows of rows.
+//! `prefetch` says how much is claimed ahead, `keeper` sees to what no handler is free for, `timeouts` ends attempts
+//! that take too long, `maintenance` promotes, reclaims and prunes. A worker writes through the same store as everybody
+//! else; nothing here knows of rows.
 
 mod claimer;
 mod crew;

@@ -1,7 +1,7 @@
 //! Attempts that may not take as long as they like: which is over when, and what becomes of it.
 //!
-//! The keeper ends them; the handler's thread stays the handler's until that returns. Handlers in processes of their own
-//! are not among them: whoever runs such a process kills it in time.
+//! The keeper ends them; the handler's thread stays the handler's until that returns. Handlers in processes of their
+//! own are not among them: whoever runs such a process kills it in time.
 
 use std::time::{Duration, Instant};
 

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::{
     kin::{children_of, is_there, signal},
-    processes::{Actor, Scene, assert_sound, until},
+    processes::{Actor, Scene, assert_sound, is_stopped, until},
 };
 
 const SOON: Duration = Duration::from_secs(60);
@@ -64,9 +64,8 @@ fn process_that_dies_fails_its_job_alone_and_says_how() {
         assert!(says.iter().all(|part| message(&job).contains(part)), "{task}: {}", message(&job));
         assert!(message(&job).len() <= 4 << 10);
     }
-    let hung = store.queue("default").enqueue(
-        request(&scene, "hang").max_attempts(1).timeout(Duration::from_millis(50)),
-    );
+    let hung =
+        store.queue("default").enqueue(request(&scene, "hang").max_attempts(1).timeout(Duration::from_millis(50)));
     assert_eq!(message(&ended(&store, hung.unwrap())), "timed out after 50 ms");
     // Its neighbour went on all the while.
     assert_eq!(store.job(hold).unwrap().state, State::Running);
@@ -190,13 +189,13 @@ fn job_of_a_killed_worker_waits_for_its_process_and_its_neighbours_do_not() {
     until("the neighbours to be held", || (store.queue("default").stats().unwrap().running == 4).then_some(()));
     // Else it would end with its worker, at once.
     signal(child, Signal::STOP);
+    until("all its threads to stop", || is_stopped(child).then_some(()));
     worker.kill();
 
-    let mut next = scene.actor("worker", &[]);
+    let next = scene.actor("worker", &[]);
     for neighbour in neighbours {
         store.wait::<(u32, u32)>(neighbour, SOON).unwrap();
     }
-    next.expect("recovered");
     let held = store.job(job).unwrap();
     assert_eq!((held.state, held.attempt), (State::Running, 0), "its process is there, and may go on");
     assert_eq!(scene.observer().lines().len(), 4);

@@ -1,6 +1,6 @@
 //! Jobs in processes of their own: what such a process takes with it when it dies, who outlives whom, and that nothing
 //! is left of it.
-#![cfg(unix)]
+#![cfg(all(unix, feature = "isolation"))]
 
 mod handlers;
 mod isolated;
