@@ -16,11 +16,7 @@ use crate::{
     clock::{deadline_after, monotonic, sleep},
     error::{Error, Result},
     queue::{Lease, record::ERROR_BYTES_MAX},
-    store::{
-        Store,
-        alarm::{Alarm, Ringer},
-        change::Intent,
-    },
+    store::{Store, alarm::Alarm, change::Intent},
     task::{Job, MEMORY_MAX_LEAST, Registry, RunOutput, TaskError, child_lock, killer::Killer},
     worker::timed_out,
 };
@@ -47,6 +43,8 @@ pub(crate) struct Host {
 struct Idle {
     /// The last one was used last.
     children: Vec<(Process, Instant)>,
+    /// The alarm does not sleep for good.
+    is_watched: bool,
 }
 
 /// How a run in a child ended.
@@ -99,10 +97,11 @@ impl Host {
         };
         child.begin_stderr();
         child.jobs += 1;
-        let ran = match child.tell(&Order::Run(Box::new(order(job, memory_max, lock.is_some()))), lock) {
-            Ok(()) => attend(&mut child, job, timeout),
-            Err(_) => Ran::Gone,
-        };
+        let order = Order::Run(Box::new(order(job, memory_max, lock.is_some())));
+        let told = child.tell(&order, lock.as_ref());
+        // From here on the lock is the child's alone.
+        drop(lock);
+        let ran = told.map_or(Ran::Gone, |()| attend(&mut child, job, timeout));
         match ran {
             Ran::Ended(ended) => {
                 child_lock::remove(job);
@@ -183,15 +182,19 @@ impl Host {
         if self.is_closing() {
             return;
         }
-        locked(&self.idle).children.push((child, monotonic()));
+        let mut idle = locked(&self.idle);
+        idle.children.push((child, monotonic()));
+        if std::mem::replace(&mut idle.is_watched, true) {
+            return;
+        }
+        drop(idle);
         let mut alarm = self.alarm();
-        match alarm.as_ref().map(Alarm::ringer) {
-            Some(ringer) => wake_if_asleep(&self.idle, &ringer),
-            None => {
-                let idle = self.idle.clone();
-                // Without its thread the children end with the worker.
-                *alarm = Alarm::paced("casque-children", IDLE_MAX, move || end_old(&idle)).ok();
-            }
+        if let Some(alarm) = &*alarm {
+            alarm.ringer().ring();
+        } else {
+            let idle = self.idle.clone();
+            // Without its thread the children end with the worker.
+            *alarm = Alarm::paced("casque-children", IDLE_MAX, move || end_old(&idle)).ok();
         }
     }
 
@@ -272,16 +275,10 @@ fn end_old(idle: &Mutex<Idle>) -> Option<Duration> {
     let fresh = known.children.partition_point(|(_, since)| is_old(since));
     let old: Vec<_> = known.children.drain(..fresh).collect();
     let next = known.children.first().map(|(_, since)| IDLE_MAX.saturating_sub(now.duration_since(*since)));
+    known.is_watched = next.is_some();
     drop(known);
     drop(old);
     next
-}
-
-/// The alarm sleeps for good when no child is idle; the first one wakes it.
-fn wake_if_asleep(idle: &Mutex<Idle>, ringer: &Ringer) {
-    if locked(idle).children.len() == 1 {
-        ringer.ring();
-    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    fs::File,
     io::{self, Read as _, Write as _},
     os::{
         fd::{AsFd as _, OwnedFd},
@@ -114,9 +115,9 @@ impl Process {
         self.killer.clone()
     }
 
-    /// Gives it an order, with a file that this process then has no more.
-    pub(super) fn tell(&mut self, order: &Order, file: Option<std::fs::File>) -> Result<()> {
-        self.speaker.say_with(order, file.as_ref().map(std::os::fd::AsFd::as_fd))
+    /// Gives it an order, and a copy of a file.
+    pub(super) fn tell(&mut self, order: &Order, file: Option<&File>) -> Result<()> {
+        self.speaker.say_with(order, file.map(File::as_fd))
     }
 
     /// Forgets what it wrote to stderr so far: that is not the next job's.
@@ -165,17 +166,14 @@ impl Process {
         let socket = PollFd::new(&self.listener, readable);
         let is_ready = |poll: &PollFd<'_>| !poll.revents().is_empty();
         // An interrupted wait is one that found nothing.
-        match &self.stderr.pipe {
-            Some(pipe) => {
-                let mut both = [socket, PollFd::from_borrowed_fd(pipe.as_fd(), readable)];
-                let waited = poll(&mut both, timeout.as_ref()).is_ok();
-                (waited && is_ready(&both[0]), waited && is_ready(&both[1]))
-            }
-            None => {
-                let mut one = [socket];
-                let waited = poll(&mut one, timeout.as_ref()).is_ok();
-                (waited && is_ready(&one[0]), false)
-            }
+        if let Some(pipe) = &self.stderr.pipe {
+            let mut both = [socket, PollFd::from_borrowed_fd(pipe.as_fd(), readable)];
+            let waited = poll(&mut both, timeout.as_ref()).is_ok();
+            (waited && is_ready(&both[0]), waited && is_ready(&both[1]))
+        } else {
+            let mut one = [socket];
+            let waited = poll(&mut one, timeout.as_ref()).is_ok();
+            (waited && is_ready(&one[0]), false)
         }
     }
 

@@ -300,7 +300,7 @@ impl Lease {
             if outcome.is_ok() {
                 self.note_settled();
             }
-            return outcome.and_then(settled_outcome);
+            return outcome.and_then(|outcome| settled_outcome(&outcome));
         }
         let ticket = self.submit(how)?;
         self.settled(&ticket)
@@ -319,7 +319,7 @@ impl Lease {
             self.note_settled();
         }
         match answer?.outcomes.into_iter().next() {
-            Some(outcome) => settled_outcome(outcome),
+            Some(outcome) => settled_outcome(&outcome),
             None => Err(Error::corrupt("a settlement was answered without its outcome")),
         }
     }
@@ -366,7 +366,7 @@ impl Lease {
 
     /// Calls this when the run is called off; at once, where it was.
     #[cfg_attr(not(all(unix, feature = "exec")), allow(dead_code, reason = "only commands run elsewhere"))]
-    pub(crate) fn on_call_off(&self, hook: Arc<StopHook>) {
+    pub(crate) fn on_call_off(&self, hook: &Arc<StopHook>) {
         self.run().hook = Some(hook.clone());
         if let Some(reason) = self.held.called_off.reason() {
             hook(reason);
@@ -530,9 +530,9 @@ impl Drop for Held {
     }
 }
 
-fn settled_outcome(outcome: Outcome) -> Result<Settled> {
+fn settled_outcome(outcome: &Outcome) -> Result<Settled> {
     match outcome {
-        Outcome::Settled(settled) => Ok(settled),
+        Outcome::Settled(settled) => Ok(*settled),
         _ => Err(Error::corrupt("a settlement was answered without its outcome")),
     }
 }

@@ -17,8 +17,6 @@ use std::{
 use crossbeam_channel::{Receiver, bounded};
 use serde::{Deserialize, Serialize};
 
-#[cfg(unix)]
-use crate::task::killer::Killer;
 use crate::{
     error::{Error, Result},
     task::{
@@ -26,6 +24,8 @@ use crate::{
         child_lock::{self, not_now},
     },
 };
+#[cfg(unix)]
+use crate::{queue::lease::StopHook, task::killer::Killer};
 
 /// The most bytes of each output stream that are kept: its last ones.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
@@ -170,7 +170,8 @@ fn finish(job: &Job, mut child: Child, limit: usize) -> Result<(ExitStatus, Stri
 fn wait(job: &Job, child: &mut Child) -> io::Result<ExitStatus> {
     let killer = Killer::of(child);
     let kill = killer.clone();
-    job.on_call_off(Arc::new(move |_| kill.kill()));
+    let kill: Arc<StopHook> = Arc::new(move |_| kill.kill());
+    job.on_call_off(&kill);
     killer.reap(child)
 }
 

@@ -10,7 +10,7 @@ use crate::{
     processes::{Actor, Scene, assert_sound, is_stopped, until},
 };
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 fn request(scene: &Scene, task: &str) -> JobRequest {
     JobRequest::new(task, &()).metadata("folder", scene.path("").to_str().unwrap())

@@ -53,7 +53,7 @@ fn worker() {
 fn spawner() {
     let store = store_here();
     let request = JobRequest::new(&argument("task"), &()).metadata("folder", argument("folder"));
-    match store.queue("default").spawn(request.timeout(Duration::from_secs(60))) {
+    match store.queue("default").spawn(request.timeout(Duration::from_mins(1))) {
         Ok(id) => say(format!("spawned {id}")),
         Err(error) => say(format!("error {:?} {}", error.kind(), error.full_message())),
     }

@@ -10,7 +10,7 @@ use crate::{
     processes::{Actor, Scene, assert_sound, until},
 };
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 /// A spawner, the job that it has spawned, and the process that runs it.
 fn spawn(scene: &Scene) -> (Actor, JobId, u32) {
