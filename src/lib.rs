@@ -71,7 +71,7 @@ pub use store::{
     snapshot::{Object, Snapshot},
     transaction::Transaction,
 };
-pub use task::{Isolation, Job, Registry, StopReason, Task, TaskError};
+pub use task::{Isolation, Job, Registry, Task, TaskError};
 pub use worker::{Event, Report, StopHandle, Worker};
 
 /// The README's code compiles.
@@ -99,7 +99,7 @@ pub mod types {
             inner::Serving,
             settings::{SETTINGS, SettingInfo, Unit},
         },
-        task::Registered,
+        task::{Registered, StopReason},
     };
 }
 

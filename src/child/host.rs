@@ -17,10 +17,12 @@ use crate::{
     error::{Error, Result},
     queue::{Lease, record::ERROR_BYTES_MAX},
     store::{Store, alarm::Alarm, change::Intent},
-    task::{Job, MEMORY_MAX_LEAST, Registry, RunOutput, TaskError, child_lock, killer::Killer},
+    task::{Job, Registry, RunOutput, TaskError, child_lock, killer::Killer},
     worker::timed_out,
 };
 
+/// The least memory that a child can be limited to: it has threads and buffers before the handler begins.
+const MEMORY_MAX_LEAST: u64 = 16 << 20;
 /// After so many jobs a child is replaced by a fresh one: what handlers leak ends with it.
 const JOBS_MAX: u32 = 100;
 /// For how long a child that has nothing to do is kept.

@@ -1,8 +1,5 @@
 //! Where a task's handler runs.
 
-/// The least memory that a child process can be limited to: it has threads and buffers before the handler begins.
-pub const MEMORY_MAX_LEAST: u64 = 16 << 20;
-
 /// Where a task's handler runs: in the worker's process, or in one of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {

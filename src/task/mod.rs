@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::{
-    isolation::{Isolation, MEMORY_MAX_LEAST},
+    isolation::Isolation,
     job::Job,
     outcome::TaskError,
     registry::{Registered, Registry},

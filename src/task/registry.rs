@@ -179,6 +179,11 @@ impl Registry {
         self.entry(task).map_or(Isolation::Thread, |entry| entry.isolation)
     }
 
+    /// A task that has no time to run.
+    pub(crate) fn first_without_time(&self) -> Option<&str> {
+        self.tasks.iter().find(|(_, entry)| entry.timeout == Some(Duration::ZERO)).map(|(id, _)| id.as_str())
+    }
+
     /// The task whose handler runs in a process of its own with the least memory, and how much that is.
     pub(crate) fn first_isolated(&self) -> Option<(&str, Option<u64>)> {
         let isolated = self.tasks.iter().filter_map(|(id, entry)| match entry.isolation {

@@ -270,6 +270,11 @@ impl Worker {
         if setup.queues.is_empty() {
             setup.queues.push("default".to_owned());
         }
+        if let Some(task) = setup.registry.first_without_time() {
+            return Err(Error::invalid(format!(
+                "task \"{task}\" has a timeout of 0, which lets no attempt run; leave it out, or give it some time"
+            )));
+        }
         #[cfg(all(unix, feature = "isolation"))]
         setup.host.check(&setup.registry)?;
         #[cfg(not(all(unix, feature = "isolation")))]

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use casque::{Isolation, Job, JobRequest, Registry, StopReason, TaskError};
+use casque::{Isolation, Job, JobRequest, Registry, TaskError, types::StopReason};
 
 use crate::{kin::me_and_my_parent, processes::Observer};
 

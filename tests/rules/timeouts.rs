@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use casque::{ErrorKind, Job, JobRequest, Registry, State, StopReason, Store, Task, TaskError, Worker};
+use casque::{ErrorKind, Job, JobRequest, Registry, State, Store, Task, TaskError, Worker, types::StopReason};
 use serde::{Deserialize, Serialize};
 
 use crate::{SOON, job, kind, on_each_engine, refused};
@@ -168,4 +168,8 @@ fn timeout_of_nothing_is_refused() {
     let store = Store::in_memory().unwrap();
     let enqueue = || store.queue("q").enqueue(job().timeout(Duration::ZERO));
     refused(&store, enqueue, ErrorKind::Invalid, &["timeout of 0"]);
+    let mut tasks = Registry::new();
+    tasks.register("hasty", |_, ()| Ok(())).unwrap().timeout(Duration::ZERO);
+    let run = || Worker::new(&store).tasks(tasks.clone()).drain(true).run();
+    refused(&store, run, ErrorKind::Invalid, &["task \"hasty\" has a timeout of 0"]);
 }
