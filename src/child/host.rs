@@ -181,10 +181,12 @@ impl Host {
     }
 
     fn put_back(&self, child: Process) {
+        let mut idle = locked(&self.idle);
+        // Looked at under the lock that whoever closes takes next: after that nobody ends this child but here.
         if self.is_closing() {
+            drop(idle);
             return;
         }
-        let mut idle = locked(&self.idle);
         idle.children.push((child, monotonic()));
         if std::mem::replace(&mut idle.is_watched, true) {
             return;
@@ -228,7 +230,13 @@ pub(super) fn place_of(store: &Store) -> Option<StorePlace> {
 fn attend(child: &mut Process, job: &Job, timeout: Option<Duration>) -> Ran {
     let deadline = timeout.map(deadline_after);
     loop {
-        let answer = match (child.next(deadline), timeout) {
+        let heard = match child.next(deadline) {
+            Heard::Word(Word::Ended(ended)) => return Ran::Ended(ended),
+            // A handler that asks and asks is never silent.
+            Heard::Word(_) if deadline.is_some_and(|deadline| monotonic() >= deadline) => Heard::TimeOver,
+            heard => heard,
+        };
+        let answer = match (heard, timeout) {
             (Heard::Word(Word::Commit { guards, intents }), _) => {
                 let settles = intents.iter().any(|intent| is_settlement_of(intent, job.lease()));
                 let answer = job.store().inner.commit(guards, intents, Some(job.id()));
@@ -238,9 +246,8 @@ fn attend(child: &mut Process, job: &Job, timeout: Option<Duration>) -> Ran {
                 Order::Committed(answer.map_err(Into::into))
             }
             (Heard::Word(Word::Stop), _) => Order::Stop(job.stop_reason()),
-            (Heard::Word(Word::Ended(ended)), _) => return Ran::Ended(ended),
             (Heard::TimeOver, Some(timeout)) => return Ran::TimedOut(timeout),
-            (Heard::Word(Word::Hello { .. }) | Heard::Gone | Heard::TimeOver, _) => return Ran::Gone,
+            (Heard::Word(_) | Heard::Gone | Heard::TimeOver, _) => return Ran::Gone,
         };
         if child.tell(&answer, None).is_err() {
             return Ran::Gone;

@@ -98,10 +98,12 @@ impl Ended {
 /// The socket that this process was started with as its stdin, which from then on is empty: neither the handler nor
 /// what it starts has the socket.
 pub(super) fn take_socket() -> Result<UnixStream> {
-    let socket = stdin().try_clone_to_owned().map_err(|error| no_socket(&error))?;
+    let socket = UnixStream::from(stdin().try_clone_to_owned().map_err(|error| no_socket(&error))?);
+    // Whoever starts this process by hand has none.
+    socket.local_addr().map_err(|error| no_socket(&error))?;
     let nothing = File::open("/dev/null").map_err(|error| no_socket(&error))?;
     dup2_stdin(nothing).map_err(|error| no_socket(&error.into()))?;
-    Ok(UnixStream::from(socket))
+    Ok(socket)
 }
 
 pub(super) fn no_socket(error: &std::io::Error) -> Error {

@@ -30,6 +30,11 @@ pub fn tasks() -> Registry {
             thread::park();
         }
     });
+    isolated("ask", |job| {
+        loop {
+            job.check()?;
+        }
+    });
     isolated("fail", |_| {
         eprintln!("{}the last line", "much else\n".repeat(10_000));
         Err(TaskError::failed("no good"))

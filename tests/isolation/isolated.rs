@@ -64,16 +64,18 @@ fn process_that_dies_fails_its_job_alone_and_says_how() {
         assert!(says.iter().all(|part| message(&job).contains(part)), "{task}: {}", message(&job));
         assert!(message(&job).len() <= 4 << 10);
     }
-    let hung =
-        store.queue("default").enqueue(request(&scene, "hang").max_attempts(1).timeout(Duration::from_millis(50)));
-    assert_eq!(message(&ended(&store, hung.unwrap())), "timed out after 50 ms");
+    for task in ["hang", "ask"] {
+        let request = request(&scene, task).max_attempts(1).timeout(Duration::from_millis(50));
+        let job = ended(&store, store.queue("default").enqueue(request).unwrap());
+        assert_eq!(message(&job), "timed out after 50 ms", "{task}");
+    }
     // Its neighbour went on all the while.
     assert_eq!(store.job(hold).unwrap().state, State::Running);
     std::fs::write(scene.path("go"), "").unwrap();
     let (_, parent) = store.wait::<(u32, u32)>(hold, SOON).unwrap();
     assert_eq!(parent, worker.pid());
     assert!(children_of(worker.pid()).iter().all(|child| !child.is_zombie));
-    assert_eq!(leave(worker), "1 5 0");
+    assert_eq!(leave(worker), "1 6 0");
     assert_eq!(std::fs::read_dir(scene.path("app.redb.d/children")).unwrap().count(), 0);
     assert_sound(&store);
 }
