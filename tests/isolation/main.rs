@@ -10,10 +10,11 @@ mod processes;
 mod spawned;
 mod thousands;
 
-use std::{thread, time::Duration};
+use std::{fs::File, os::fd::AsRawFd as _, thread, time::Duration};
 
 use casque::{JobRequest, Worker};
 use processes::{argument, await_line, close_here, number_or, play, say, say_event, store_here};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[test]
 fn actor() {
@@ -53,10 +54,18 @@ fn worker() {
 fn spawner() {
     let store = store_here();
     let request = JobRequest::new(&argument("task"), &()).metadata("folder", argument("folder"));
+    let limit = getrlimit(Resource::Nofile);
+    if number_or("files", 1) == 0 {
+        // What the enqueue needs is open from here on.
+        store.queue("other").enqueue(JobRequest::new("note", &())).unwrap();
+        let free = File::open("/dev/null").unwrap().as_raw_fd();
+        setrlimit(Resource::Nofile, Rlimit { current: Some(u64::try_from(free).unwrap()), ..limit }).unwrap();
+    }
     match store.queue("default").spawn(request.timeout(Duration::from_mins(1))) {
         Ok(id) => say(format!("spawned {id}")),
         Err(error) => say(format!("error {:?} {}", error.kind(), error.full_message())),
     }
+    setrlimit(Resource::Nofile, limit).unwrap();
     await_line("leave");
     close_here(store);
 }

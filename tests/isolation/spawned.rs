@@ -75,6 +75,25 @@ fn job_whose_own_process_is_killed_is_run_by_whatever_worker_there_is() {
 }
 
 #[test]
+fn job_whose_process_can_not_be_started_is_ready_for_any_worker() {
+    let scene = Scene::new();
+    let store = scene.store();
+    let mut spawner = scene.actor("spawner", &[("task", "spawned"), ("files", "0")]);
+    let job = spawner.expect("spawned").parse().unwrap();
+    assert_eq!(store.job(job).unwrap().state, State::Ready);
+    let mut worker = scene.actor("worker", &[]);
+    go(&scene);
+    assert_eq!(store.wait::<(u32, u32)>(job, SOON).unwrap().0, worker.pid());
+    for mut actor in [spawner, {
+        worker.tell("stop");
+        worker
+    }] {
+        actor.tell("leave");
+        actor.finish();
+    }
+}
+
+#[test]
 fn nothing_is_enqueued_where_the_job_can_not_run_at_once() {
     let scene = Scene::new();
     let store = scene.store();
