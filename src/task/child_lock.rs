@@ -15,17 +15,11 @@ pub(crate) const NOT_NOW: Duration = Duration::from_secs(1);
 /// this process has dropped its copy.
 ///
 /// # Errors
-/// `Snooze` where the store is not ready; `Release` where the lease was lost.
+/// `Snooze` where the store is not ready.
 pub(crate) fn create(job: &Job) -> Result<Option<File>, TaskError> {
     let store = job.store();
     let folder = store.inner.site.files().map(|files| &files.folder);
-    let lock = folder.map(|folder| children::create(folder, job.id(), job.token())).transpose().map_err(not_now)?;
-    // Whoever takes the job back looks for the lock; so the lease is looked at once the lock is there.
-    if job.check().is_err() {
-        remove(job);
-        return Err(TaskError::Release);
-    }
-    Ok(lock)
+    folder.map(|folder| children::create(folder, job.id(), job.token())).transpose().map_err(not_now)
 }
 
 /// Removes the file, once the child has ended. Where it left others running that have the lock too, it is removed with

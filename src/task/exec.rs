@@ -75,6 +75,11 @@ impl Task for Exec {
         let limit = usize::try_from(payload_max).unwrap_or(usize::MAX) / OUTPUT_PART;
         let mut command = self.command(job)?;
         let lock = child_lock::create(job)?;
+        // Whoever takes the job back looks for the lock; so the lease is looked at once the lock is there.
+        if job.check().is_err() {
+            child_lock::remove(job);
+            return Err(TaskError::Release);
+        }
         let child = start(&mut command, lock);
         // The command holds this process's copy of the lock, which is to be the child's alone.
         drop(command);
