@@ -5,13 +5,16 @@
 use std::{
     fs::File,
     os::{fd::OwnedFd, unix::net::UnixStream},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, unbounded};
 use rustix::{
+    event::{PollFd, PollFlags, poll},
     process::{Signal, getpgid, getpgrp, getpid, getppid, kill_current_process_group, kill_process, setpgid, setsid},
     stdio::{dup2_stdin, stdin},
 };
@@ -22,7 +25,7 @@ use super::{
 };
 use crate::{
     clock::monotonic,
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     queue::{Lease, reach::Parent},
     store::{
         Store,
@@ -39,10 +42,12 @@ const STOP_KNOWN_FOR: Duration = Duration::from_millis(10);
 pub(super) fn serve(registry: &Registry) -> Result<()> {
     leave_session();
     let socket = take_socket()?;
-    let listener = Listener::new(socket.try_clone().map_err(|error| no_socket(&error))?);
-    let (link, orders) = Link::begin(socket, listener)?;
+    let link = Arc::new(Link::begin(socket)?);
     link.lock().speaker.say(&Word::Hello { version: VERSION.to_owned() })?;
-    while let Ok((run, lock)) = orders.recv() {
+    loop {
+        // The line is free while the handler runs.
+        let next = link.lock().next_job()?;
+        let Some((run, lock)) = next else { return Ok(()) };
         let ended = run_one(registry, &link, *run, lock);
         let said = link.lock().speaker.say(&Word::Ended(ended));
         if let Err(error) = said {
@@ -52,7 +57,6 @@ pub(super) fn serve(registry: &Registry) -> Result<()> {
             link.lock().speaker.say(&Word::Ended(ended))?;
         }
     }
-    Ok(())
 }
 
 /// Begins a session of its own, for which this process gives up leading a process group. In the worker's session it
@@ -74,11 +78,13 @@ fn run_one(registry: &Registry, link: &Arc<Link>, run: Run, lock: Option<OwnedFd
             "the child process knows no task \"{task}\"; give casque::child::run_if_child the worker's registry"
         ));
     }
-    let parent = OneJob { link: link.clone(), place: run.place, stop: Mutex::default() };
-    let lease = Lease::in_child(Arc::new(parent), run.job, run.token, run.started_at);
+    let parent =
+        OneJob { link: link.clone(), place: run.place, stop: Mutex::default(), is_over: AtomicBool::new(false) };
+    let parent = Arc::new(parent);
+    let lease = Lease::in_child(parent.clone(), run.job, run.token, run.started_at);
     let outcome = registry.run(&Job::new(lease.clone(), StopFlag::default()));
     let is_completed_in_transaction = lease.is_completed_in_transaction();
-    drop(lease);
+    parent.end();
     // P5: what is left to do is the parent's.
     drop(lock);
     let is_worn = run.memory_max.is_some_and(memory::is_worn);
@@ -118,47 +124,40 @@ struct Link {
 
 struct Line {
     speaker: Speaker,
-    answers: Receiver<Order>,
+    listener: Listener,
 }
 
-/// A job, and the file of its lock.
-type Orders = Receiver<(Box<Run>, Option<OwnedFd>)>;
-
 impl Link {
-    /// Listens on a thread of its own, also while a handler runs.
-    fn begin(socket: UnixStream, mut listener: Listener) -> Result<(Arc<Self>, Orders)> {
-        let (ordered, orders) = unbounded();
-        let (answered, answers) = unbounded();
-        let listen = move || {
-            while let Ok(Some(order)) = listener.next() {
-                // Whoever reads these lives as long as the process.
-                let _ = match order {
-                    Order::Run(run) => {
-                        let lock = if run.has_lock { listener.take_file() } else { None };
-                        ordered.send((run, lock)).is_ok()
-                    }
-                    order => answered.send(order).is_ok(),
-                };
-            }
+    /// Has a thread wait for the parent's end, also while a handler runs.
+    fn begin(socket: UnixStream) -> Result<Self> {
+        let copy = || socket.try_clone().map_err(|error| no_socket(&error));
+        let (heard, watched) = (copy()?, copy()?);
+        let watch = move || {
+            // Only the end of the connection is waited for: what comes over it is read by who expects it.
+            let mut poll_end = [PollFd::new(&watched, PollFlags::empty())];
+            while !poll(&mut poll_end, None).is_ok_and(|ready| ready > 0) {}
             die();
         };
         thread::Builder::new()
             .name("casque-parent".into())
-            .spawn(listen)
+            .spawn(watch)
             .map_err(|error| Error::unavailable("a thread can't be started").because(error))?;
-        let line = Mutex::new(Line { speaker: Speaker::new(socket), answers });
-        Ok((Arc::new(Self { line, store: Mutex::default() }), orders))
+        let line = Mutex::new(Line { speaker: Speaker::new(socket), listener: Listener::new(heard) });
+        Ok(Self { line, store: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Line> {
         // A question and its answer are one step, which no handler's code is part of.
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn ask(&self, word: &Word) -> Result<Order> {
-        let mut line = self.lock();
-        line.speaker.say(word)?;
-        line.answers.recv().map_err(|_| Error::closed())
+impl Line {
+    /// The next job, waited for, and the file of its lock; nothing when the parent is gone.
+    fn next_job(&mut self) -> Result<Option<(Box<Run>, Option<OwnedFd>)>> {
+        let Some(Order::Run(run)) = self.listener.next()? else { return Ok(None) };
+        let lock = if run.has_lock { self.listener.take_file() } else { None };
+        Ok(Some((run, lock)))
     }
 }
 
@@ -168,11 +167,30 @@ struct OneJob {
     place: Option<StorePlace>,
     /// Whether to stop, and when that was so.
     stop: Mutex<Option<(Instant, Option<StopReason>)>>,
+    /// Its handler has ended; what that left running has nothing to ask any more.
+    is_over: AtomicBool,
+}
+
+impl OneJob {
+    fn ask(&self, word: &Word) -> Result<Order> {
+        let mut line = self.link.lock();
+        if self.is_over.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::LeaseLost, "the job's handler has ended already"));
+        }
+        line.speaker.say(word)?;
+        line.listener.next()?.ok_or_else(Error::closed)
+    }
+
+    fn end(&self) {
+        // No question is out while the line is held.
+        let _line = self.link.lock();
+        self.is_over.store(true, Ordering::Release);
+    }
 }
 
 impl Parent for OneJob {
     fn commit(&self, guards: Vec<Guard>, intents: Vec<Intent>) -> Result<Applied> {
-        match self.link.ask(&Word::Commit { guards, intents })? {
+        match self.ask(&Word::Commit { guards, intents })? {
             Order::Committed(answer) => answer.map_err(Error::from),
             _ => Err(Error::closed()),
         }
@@ -186,7 +204,7 @@ impl Parent for OneJob {
         {
             return reason;
         }
-        let Ok(Order::Stop(reason)) = self.link.ask(&Word::Stop) else { return Some(StopReason::LeaseLost) };
+        let Ok(Order::Stop(reason)) = self.ask(&Word::Stop) else { return Some(StopReason::LeaseLost) };
         *known = Some((now, reason));
         reason
     }
