@@ -56,6 +56,8 @@ mod worker;
 mod check;
 mod sessions;
 
+#[cfg(all(unix, feature = "isolation"))]
+pub mod child;
 pub mod testing;
 
 #[cfg(feature = "cli")]
@@ -75,7 +77,7 @@ pub use store::{
     snapshot::{Object, Snapshot},
     transaction::Transaction,
 };
-pub use task::{Job, Registry, Task, TaskError};
+pub use task::{Isolation, Job, Registry, Task, TaskError};
 pub use worker::{Event, Report, StopHandle, Worker};
 
 /// The README's code compiles.
@@ -109,7 +111,7 @@ pub mod types {
             lock::{Fence, LockGuard, LockInfo},
             settings::{SETTINGS, SettingInfo, Unit},
         },
-        task::{Backoff, Registered},
+        task::{Backoff, Registered, StopReason},
     };
 }
 

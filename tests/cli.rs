@@ -7,7 +7,7 @@ use std::{io::Read as _, process::Stdio};
 use cli_support::{Cli, Ran, until};
 use serde_json::{Value, json};
 
-const JOB_FIELDS: [&str; 24] = [
+const JOB_FIELDS: [&str; 25] = [
     "id",
     "task",
     "queue",
@@ -30,6 +30,7 @@ const JOB_FIELDS: [&str; 24] = [
     "key",
     "at_most_once",
     "awaited",
+    "timeout_ms",
     "cancelling",
     "suspect",
 ];
@@ -51,6 +52,7 @@ fn enqueue_prints_the_id_and_show_tells_all_that_was_asked_for() {
     assert_eq!(cli.run(&["enqueue", "resize"]).succeeds().stdout, "1\n");
     let args = ["enqueue", "resize", "--args", r#"{"width": 640}"#, "--priority", "-7", "--max-attempts", "3"];
     let more = ["--at", "2100-01-01T00:00:00Z", "--unique", "cat", "--metadata", "tenant=a", "--queue", "media"];
+    let more = [&more[..], &["--timeout", "1m30s"]].concat();
     let id = cli.one(&[&args[..], &more].concat())["id"].clone();
     assert_eq!(id, "2");
     assert_eq!(cli.one(&[&args[..], &more].concat())["id"], "2", "the unique key is taken");
@@ -71,6 +73,7 @@ fn enqueue_prints_the_id_and_show_tells_all_that_was_asked_for() {
         ("result", Value::Null),
         ("errors", json!([])),
         ("unique", json!("cat")),
+        ("timeout_ms", json!(90_000)),
         ("cancelling", json!(false)),
         ("suspect", json!(false)),
     ] {

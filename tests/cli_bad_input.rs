@@ -414,3 +414,14 @@ fn queue_name_with_a_control_character() {
     }
     is_wrong_usage(&["enqueue", "a", "--queue", ""], "", &["queue name is empty"]);
 }
+
+#[cfg(unix)]
+#[test]
+fn child_that_nobody_but_a_person_started_says_so() {
+    for role in ["serve", "once"] {
+        let ran = Cli::new().run(&[&format!("casque-child:{role}")]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{ran:?}");
+    }
+    let ran = Cli::new().run(&["casque-child:serve"]);
+    assert!(ran.stderr.contains("the worker that should have started this process can't be reached"), "{ran:?}");
+}

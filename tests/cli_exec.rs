@@ -224,3 +224,24 @@ fn job_of_a_killed_worker_waits_for_its_child_and_its_neighbours_do_not() {
     assert_eq!(std::fs::read_dir(cli.path("app.redb.d/children")).unwrap().count(), 0);
     assert_eq!(cli.one(&["check"])["findings"], 0);
 }
+
+#[test]
+fn command_that_takes_too_long_is_killed_with_all_that_it_started() {
+    let cli = Cli::new();
+    let script = "sleep 1000 & echo $! > pid; wait";
+    let id = cli.id(&["exec", "--timeout", "300ms", "--max-attempts", "1", "--", "sh", "-c", script]);
+    assert_eq!(cli.one(&["show", &id])["timeout_ms"], 300);
+    let ran = cli.run(&["work", "--drain", "--allow-exec"]).succeeds();
+    assert!(ran.stderr.contains("timed out after 300 ms; it is dead"), "{ran:?}");
+    let job = cli.one(&["show", &id]);
+    assert_eq!((&job["state"], &job["attempt"]), (&json!("dead"), &json!(1)));
+    let pid = std::fs::read_to_string(cli.path("pid")).unwrap();
+    let is_gone = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+        (stat.is_empty() || stat.contains(") Z ")).then_some(())
+    };
+    until("what it started to end", is_gone);
+    let page = cli.run(&["show", &id]).succeeds().stdout;
+    assert!(page.contains("300ms per attempt"), "{page}");
+    cli.run(&["exec", "--timeout", "0s", "--", "true"]).fails(2, &["timeout of 0"]);
+}

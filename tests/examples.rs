@@ -102,6 +102,36 @@ fn sql_queue_gives_each_request_its_own_number() {
     assert!(text.contains(" is completed") && text.contains(" has bill 12"), "{text}");
 }
 
+#[cfg(unix)]
+#[test]
+fn isolation_fails_each_job_alone_and_leaves_nothing() {
+    let (text, output) = run("isolation");
+    assert!(text.contains(": 10 completed, 30 failed\n"), "{text}");
+    for why in ["abort is dead: ", "SIGABRT", "leak is dead: ", "more memory than 67108864", "hang is dead: timed out"]
+    {
+        assert!(text.contains(why), "{why} in {text}");
+    }
+    let workers: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("worker ")).collect();
+    let pids: Vec<&str> = workers.iter().map(|line| line.split([' ', ':']).next().unwrap_or_default()).collect();
+    assert_eq!((pids.len(), pids[0]), (2, pids[1]), "it is one process from beginning to end: {text}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(told.matches(" aborts its process ").count(), 10, "{told}");
+}
+
+#[cfg(unix)]
+#[test]
+fn progress_follows_a_job_in_a_process_of_its_own() {
+    let folder = tempfile::tempdir().expect("a folder for the store");
+    let store = folder.path().join("demo.redb");
+    let output = Command::new(example("progress")).arg(&store).output().expect("the example runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    let own = number_before(text.strip_prefix("process ").expect("it says who it is"), " spawned job");
+    assert!(text.contains(" % frame ") && text.contains("done: cat.mp4, cat.webm, by process "), "{text}");
+    let runner = text.trim_end().rsplit(' ').next().unwrap_or_default();
+    assert_ne!(runner, own.to_string(), "{text}");
+}
+
 #[test]
 fn three_workers_run_what_producer_enqueued_and_inspect_shows_it() {
     let folder = tempfile::tempdir().expect("a folder for the store");
@@ -125,9 +155,20 @@ fn three_workers_run_what_producer_enqueued_and_inspect_shows_it() {
 
 #[test]
 fn examples_tell_their_usage_and_refuse_what_they_do_not_know() {
-    for name in
-        ["cron", "exactly_once", "inspect", "limits", "producer", "quickstart", "transfer", "worker", "workflow"]
-    {
+    for name in [
+        "cron",
+        "exactly_once",
+        "inspect",
+        "isolation",
+        "limits",
+        "producer",
+        "progress",
+        "quickstart",
+        "sql_queue",
+        "transfer",
+        "worker",
+        "workflow",
+    ] {
         let usage = format!("cargo run --release --example {name}");
         let run = |arg: &str| Command::new(example(name)).arg(arg).output().expect("the example runs");
         let help = run("--help");

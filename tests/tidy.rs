@@ -36,6 +36,7 @@ const DIRECTIONS: &[(&str, May)] = &[
     ("queue", May::NameLibrary),
     ("store", May::NameLibrary),
     ("task", May::NameLibrary),
+    ("child", May::NameLibrary),
     ("worker", May::NameLibrary),
     ("check", May::NameLibrary),
     ("sessions", May::NameLibrary),

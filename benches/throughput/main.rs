@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Every answer is durable. Each section is a file here: `bare` (the disk and redb without casque, to compare with),
-//! `enqueue`, `claim`, and `beside` (opening next to a busy writer). Jobs that processes enqueue or complete are
-//! counted by the parent, from the rows of the store. `--full` measures claims at a depth of a million jobs, else at
-//! 100,000.
+//! `enqueue`, `claim`, `isolated` (handlers in processes of their own), and `beside` (opening next to a busy writer).
+//! Jobs that processes enqueue or complete are counted by the parent, from the rows of the store. `--full` measures
+//! claims at a depth of a million jobs, else at 100,000.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -16,6 +16,7 @@ mod bare;
 mod beside;
 mod claim;
 mod enqueue;
+mod isolated;
 
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use crate::common::{Options, Report, float, role};
 const PAYLOAD_BYTES: usize = 200;
 
 fn main() {
+    casque::child::run_if_child(&isolated::tasks());
     if let Some((role, args)) = role() {
         match role.as_str() {
             "producer" => enqueue::produce(&args),
@@ -39,10 +41,11 @@ fn main() {
     let options = Options::parse(4.0, 0.5);
     let mut report = Report::new(&options);
     println!("jobs of {PAYLOAD_BYTES} bytes, {} s each", options.seconds);
-    let sections: [(&str, Measure); 4] = [
+    let sections: [(&str, Measure); 5] = [
         ("bare", bare::measure),
         ("enqueue", enqueue::measure),
         ("claim", claim::measure),
+        ("isolated", isolated::measure),
         ("beside", beside::measure),
     ];
     for (name, measure) in sections {

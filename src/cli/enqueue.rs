@@ -23,7 +23,7 @@ Prints the id of each job, once it is on the disk.
 Each line of a file is a JSON object, of which only the arguments are usual:
   {\"args\": ..., \"task\": ..., \"queue\": ..., \"priority\": ..., \"delay\": \"30s\",
    \"run_at\": \"2030-01-31T12:00:00Z\", \"unique\": ..., \"key\": ...,
-   \"max_attempts\": ..., \"metadata\": {...}, \"keep\": true,
+   \"max_attempts\": ..., \"timeout\": \"5m\", \"metadata\": {...}, \"keep\": true,
    \"after\": [\"1042\"], \"at_most_once\": true}
 What a line does not say is taken from the command. Lines are committed in batches.
 

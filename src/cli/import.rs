@@ -52,6 +52,7 @@ struct Line {
     unique: Option<String>,
     key: Option<String>,
     max_attempts: Option<u32>,
+    timeout: Option<String>,
     #[serde(default)]
     after: Vec<String>,
     #[serde(default)]
@@ -157,6 +158,9 @@ impl Import<'_> {
         options.unique = line.unique.or(options.unique);
         options.key = line.key.or(options.key);
         options.max_attempts = line.max_attempts.or(options.max_attempts);
+        if let Some(timeout) = &line.timeout {
+            options.timeout = Some(parse_duration(timeout)?);
+        }
         options.metadata.extend(line.metadata);
         options.keep |= line.keep;
         options.at_most_once |= line.at_most_once;

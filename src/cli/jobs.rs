@@ -42,6 +42,8 @@ pub(super) struct JobLine {
     at_most_once: bool,
     /// How the jobs ended that it waits for, or waited for.
     awaited: Option<Awaited>,
+    /// How long an attempt may take, in milliseconds, where not as long as its task says.
+    timeout_ms: Option<u64>,
     /// It is cancelled when its handler has ended.
     cancelling: bool,
     /// Its process died in a run of it, so it runs alone.
@@ -91,6 +93,7 @@ impl JobLine {
             key: job.key.clone(),
             at_most_once: job.at_most_once,
             awaited: job.awaited,
+            timeout_ms: job.timeout.map(crate::clock::millis),
             cancelling: job.cancelling,
             suspect: job.suspect,
         }
@@ -174,6 +177,9 @@ pub(super) fn print_page(context: &Context, out: &mut Output, job: &JobInfo) -> 
         let open = if is_open { "; it is open, and takes more until it is sealed" } else { "" };
         let told = format!("{pending} have not ended, {completed} completed, {dead} dead, {cancelled} cancelled{open}");
         add("waits for", told);
+    }
+    if let Some(timeout) = job.timeout {
+        add("timeout", format!("{timeout:?} per attempt"));
     }
     add("enqueued", time(job.enqueued_at));
     let times = [("runs", job.run_at), ("started", job.started_at), ("finished", job.finished_at)];

@@ -71,6 +71,8 @@ use crate::task::Registry;
 /// ```
 #[must_use]
 pub fn run(registry: Registry) -> ExitCode {
+    #[cfg(unix)]
+    crate::child::run_if_child(&registry);
     run_with(std::env::args_os().collect(), registry).into()
 }
 

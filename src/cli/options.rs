@@ -76,6 +76,9 @@ pub(super) struct JobOptions {
     /// Let it wait for all that is enqueued --before it, until it is sealed
     #[arg(long)]
     pub(super) open: bool,
+    /// How long an attempt may take, as 30s or 5m; after that it has failed [default: as its task says]
+    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
+    pub(super) timeout: Option<Duration>,
     /// Metadata to store with it; may be given more than once
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair("KEY=VALUE"))]
     pub(super) metadata: Vec<(String, String)>,
@@ -128,6 +131,9 @@ impl JobOptions {
             Some(OnFailureOption::Run) => job = job.on_failure(OnFailure::Run),
             None if self.open => job = job.on_failure(OnFailure::Run),
             None => {}
+        }
+        if let Some(timeout) = self.timeout {
+            job = job.timeout(timeout);
         }
         for (key, value) in &self.metadata {
             job = job.metadata(key, value);

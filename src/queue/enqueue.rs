@@ -130,6 +130,9 @@ impl NewJob {
                 "the job has to do with {links} others; {LINKS_MAX} are the most; let it wait for one that ends a batch"
             )));
         }
+        if self.extra.as_ref().and_then(|extra| extra.timeout).is_some_and(|timeout| timeout.is_zero()) {
+            return Err(Error::invalid("a timeout of 0 lets no attempt run; leave it out, or give it some time"));
+        }
         check_metadata(&self.metadata)?;
         check_priority(self.priority)
     }

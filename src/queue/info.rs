@@ -1,5 +1,7 @@
 //! What can be told of a job, and of a queue.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use crate::{
@@ -51,6 +53,8 @@ pub struct JobInfo {
     pub unique: Option<String>,
     /// Its concurrency key.
     pub key: Option<String>,
+    /// How long an attempt may take, where not as long as its task says.
+    pub timeout: Option<Duration>,
     /// When it was enqueued.
     pub enqueued_at: Timestamp,
     /// When it may run, where it was delayed.
@@ -95,6 +99,7 @@ impl JobInfo {
     pub(crate) fn of(rows: &dyn Rows, home: Home, job: JobRecord) -> Result<Self> {
         let job = with_waits(rows, home, job)?;
         let extra = job.extra.as_ref();
+        let timeout = extra.and_then(|extra| extra.timeout);
         let (unique, key) = (job.unique().map(|unique| unique.key.clone()), job.key().map(str::to_owned));
         Ok(Self {
             awaited: extra.and_then(|extra| extra.waits.as_ref()).map(Awaited::of),
@@ -111,6 +116,7 @@ impl JobInfo {
             metadata: job.metadata,
             unique,
             key,
+            timeout,
             enqueued_at: job.enqueued_at,
             run_at: job.run_at,
             started_at: job.started_at,

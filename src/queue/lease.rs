@@ -19,6 +19,7 @@ use crate::{
         claim::{ClaimedJob, Hijack},
         id::{JobId, Token},
         outbox::Outbox,
+        reach::Reach,
         record::JobRecord,
         settle::{Ending, Settle, Settled},
     },
@@ -32,6 +33,7 @@ use crate::{
         transaction::{self, Transaction},
         view::get_record,
     },
+    task::{CalledOff, StopReason},
 };
 
 /// How long a worker that is stopped at once waits to give its jobs back; what it can't, the end of its session does.
@@ -44,8 +46,7 @@ pub struct Lease {
 }
 
 struct Held {
-    inner: Arc<Inner>,
-    session: Arc<Session>,
+    inner: Reach,
     task: String,
     record: JobRecord,
     token: Token,
@@ -53,7 +54,7 @@ struct Held {
     is_settled: AtomicBool,
     is_completed_in_transaction: AtomicBool,
     outbox: Outbox,
-    is_cancelled: AtomicBool,
+    called_off: CalledOff,
 }
 
 #[derive(Default)]
@@ -62,7 +63,16 @@ struct Run {
     note: Option<RunNote>,
     /// It was settled, or handed in to be, before it began; so it never begins.
     is_withdrawn: bool,
+    /// Its handler has ended, in time.
+    is_ended: bool,
+    /// Its time was over before its handler had ended.
+    is_timed_out: bool,
+    /// What is called when the run is called off.
+    hook: Option<Arc<StopHook>>,
 }
+
+/// Ends what a handler has started elsewhere, when its run is called off.
+pub(crate) type StopHook = dyn Fn(StopReason) + Send + Sync;
 
 /// What a claim gave.
 pub(crate) struct ClaimAnswer {
@@ -84,8 +94,7 @@ pub(crate) fn leases_of(inner: &Arc<Inner>, session: &Arc<Session>, applied: App
         session.take_in_hand(job.record.id, token);
         Lease {
             held: Arc::new(Held {
-                inner: inner.clone(),
-                session: session.clone(),
+                inner: Reach::Here { inner: inner.clone(), session: session.clone() },
                 task: job.task,
                 record: job.record,
                 token,
@@ -93,7 +102,7 @@ pub(crate) fn leases_of(inner: &Arc<Inner>, session: &Arc<Session>, applied: App
                 is_settled: AtomicBool::new(false),
                 is_completed_in_transaction: AtomicBool::new(false),
                 outbox: Outbox::default(),
-                is_cancelled: AtomicBool::new(false),
+                called_off: CalledOff::default(),
             }),
         }
     };
@@ -174,10 +183,22 @@ impl Lease {
         self.payload().decode()
     }
 
-    /// The store that the job is in.
+    /// The store that the job is in. A handler in a process of its own
+    /// ([`Isolation::Process`](crate::Isolation::Process)) opens it there for itself, as any process may, when it calls
+    /// this first.
+    ///
+    /// # Panics
+    /// In such a process, where the store can't be opened; a store in memory can't.
     #[must_use]
     pub fn store(&self) -> Store {
-        Store { inner: self.held.inner.clone() }
+        self.held.inner.store().unwrap_or_else(|error| panic!("{}", error.full_message()))
+    }
+
+    /// How long an attempt may take by what the job itself says. A worker sees to it; who claims by hand does so
+    /// itself.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Duration> {
+        self.held.record.extra.as_ref()?.timeout
     }
 
     /// How the jobs ended that this one has waited for; zeros where it waited for none.
@@ -212,7 +233,7 @@ impl Lease {
     /// `LeaseLost` where it does not: stop, the result would be discarded.
     pub fn check(&self) -> Result<()> {
         let intent = Intent::Extend { job: self.id(), token: self.token() };
-        self.held.inner.perform(intent).map(|_| ())
+        self.watch_out(self.held.inner.perform(intent)).map(|_| ())
     }
 
     /// Stores how far the work is, from 0 to 1, with a message for whoever watches.
@@ -221,7 +242,7 @@ impl Lease {
     /// `LeaseLost` where the lease is; `Invalid` for a fraction out of range or a message that is too long.
     pub fn progress(&self, fraction: f32, message: &str) -> Result<()> {
         let intent = Intent::Progress { job: self.id(), token: self.token(), fraction, message: message.to_owned() };
-        self.held.inner.perform(intent).map(|_| ())
+        self.watch_out(self.held.inner.perform(intent)).map(|_| ())
     }
 
     /// Adds a line to the job's log, which [`Store::log`] reads; it is there for as long as the job is.
@@ -280,7 +301,7 @@ impl Lease {
     /// # Errors
     /// `LeaseLost` where the lease is, and then nothing was changed; else as [`Store::transaction`].
     pub fn complete_in<T: Serialize>(&self, mut body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
-        let (value, _) = transaction::run(&self.store(), Some(self.id()), |tx| {
+        let (value, _) = transaction::run(&self.held.inner.store()?, Some(self.id()), |tx| {
             let value = body(tx)?;
             tx.complete_with(self, &value)?;
             Ok(value)
@@ -293,7 +314,7 @@ impl Lease {
     /// # Errors
     /// As [`Store::transaction`].
     pub fn transaction<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
-        transaction::run(&self.store(), Some(self.id()), body).map(|(value, _)| value)
+        transaction::run(&self.held.inner.store()?, Some(self.id()), body).map(|(value, _)| value)
     }
 
     /// The attempt failed: again after `retry_after`, or never for `None`.
@@ -321,25 +342,32 @@ impl Lease {
     }
 
     pub(crate) fn settle(&self, how: Ending) -> Result<Settled> {
+        if self.held.inner.here().is_none() {
+            let outcome = self.watch_out(self.held.inner.perform(Intent::Settle(self.ending(how))));
+            if outcome.is_ok() {
+                self.note_settled();
+            }
+            return outcome.and_then(|outcome| settled_outcome(&outcome));
+        }
         let ticket = self.submit(how)?;
         self.settled(&ticket)
     }
 
     /// Hands the settlement in, so that many can go into one group.
     pub(crate) fn submit(&self, how: Ending) -> Result<Ticket> {
-        let intent = Intent::Settle(self.ending(how));
-        self.held.inner.submit(intent, self.id(), self.held.inner.patience)
+        self.held.inner.submit(Intent::Settle(self.ending(how)), self.id(), None)
     }
 
     /// Waits for a settlement that was handed in.
     pub(crate) fn settled(&self, ticket: &Ticket) -> Result<Settled> {
-        let answer = ticket.wait(&self.held.inner.site);
+        let Some((inner, _)) = self.held.inner.here() else { return Err(Error::closed()) };
+        let answer = self.watch_out(ticket.wait(&inner.site));
         if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::LeaseLost) || answer.is_ok() {
             self.note_settled();
         }
         match answer?.outcomes.into_iter().next() {
-            Some(Outcome::Settled(settled)) => Ok(settled),
-            _ => Err(Error::corrupt("a settlement was answered without its outcome")),
+            Some(outcome) => settled_outcome(&outcome),
+            None => Err(Error::corrupt("a settlement was answered without its outcome")),
         }
     }
 
@@ -349,9 +377,96 @@ impl Lease {
         Settle { job: self.id(), token: self.token(), started_at: self.run().started_at, how, enqueues }
     }
 
-    /// Notes that the handler has ended, `clean` where it needs no more than a completion.
+    /// Notes that the handler has ended, `clean` where it needs no more than a completion. Where its time was over
+    /// before, how it ended is nobody's, and is not noted.
     pub(crate) fn note_ended(&self, clean: bool) -> Result<()> {
-        self.run().note.as_ref().map_or(Ok(()), |note| note.ended(clean))
+        let mut run = self.run();
+        if run.is_timed_out {
+            return Ok(());
+        }
+        run.is_ended = true;
+        run.note.as_ref().map_or(Ok(()), |note| note.ended(clean))
+    }
+
+    /// Ends the attempt before its handler has ended; whether it is still to be settled by that.
+    pub(crate) fn time_out(&self) -> bool {
+        let mut run = self.run();
+        if run.is_ended || run.is_timed_out || self.is_settled() {
+            return false;
+        }
+        run.is_timed_out = true;
+        drop(run);
+        self.call_off(StopReason::TimedOut);
+        true
+    }
+
+    pub(crate) fn is_timed_out(&self) -> bool {
+        self.run().is_timed_out
+    }
+
+    /// Tells the handler to end, and why.
+    pub(crate) fn call_off(&self, reason: StopReason) {
+        self.held.called_off.note(reason);
+        let hook = self.run().hook.clone();
+        if let Some(hook) = hook {
+            hook(reason);
+        }
+    }
+
+    /// Calls this when the run is called off; at once, where it was.
+    #[cfg_attr(not(all(unix, feature = "exec")), allow(dead_code, reason = "only commands run elsewhere"))]
+    pub(crate) fn on_call_off(&self, hook: &Arc<StopHook>) {
+        self.run().hook = Some(hook.clone());
+        if let Some(reason) = self.held.called_off.reason() {
+            hook(reason);
+        }
+    }
+
+    /// Why the handler should end before it is done, if it should.
+    pub(crate) fn stop_reason(&self) -> Option<StopReason> {
+        let known = self.held.called_off.reason();
+        match &self.held.inner {
+            Reach::Parent(parent) if known.is_none() => parent.stop_reason(),
+            _ => known,
+        }
+    }
+
+    /// The lease of a job that a child process runs for its parent, which has noted that it began.
+    #[cfg(all(unix, feature = "isolation"))]
+    pub(crate) fn in_child(
+        parent: Arc<dyn crate::queue::reach::Parent>,
+        job: ClaimedJob,
+        token: Token,
+        started_at: Option<Timestamp>,
+    ) -> Self {
+        Self {
+            held: Arc::new(Held {
+                inner: Reach::Parent(parent),
+                task: job.task,
+                record: job.record,
+                token,
+                run: Mutex::new(Run { started_at, ..Run::default() }),
+                is_settled: AtomicBool::new(false),
+                is_completed_in_transaction: AtomicBool::new(false),
+                outbox: Outbox::default(),
+                called_off: CalledOff::default(),
+            }),
+        }
+    }
+
+    /// What a child process needs to run the job: as it was claimed, and when it began.
+    #[cfg(all(unix, feature = "isolation"))]
+    pub(crate) fn for_child(&self) -> (ClaimedJob, Option<Timestamp>) {
+        let job = ClaimedJob { task: self.held.task.clone(), record: self.held.record.clone() };
+        (job, self.run().started_at)
+    }
+
+    /// Whoever learns that the lease was lost tells the handler.
+    fn watch_out<T>(&self, answer: Result<T>) -> Result<T> {
+        if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::LeaseLost) {
+            self.call_off(StopReason::LeaseLost);
+        }
+        answer
     }
 
     /// P7: whether an operator has cancelled the job since it was claimed.
@@ -362,11 +477,7 @@ impl Lease {
 
     /// Tells whoever works on the job that it was cancelled.
     pub(crate) fn note_cancelled(&self) {
-        self.held.is_cancelled.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.held.is_cancelled.load(Ordering::Acquire)
+        self.call_off(StopReason::Cancelled);
     }
 
     pub(crate) fn task_number(&self) -> u32 {
@@ -389,8 +500,10 @@ impl Lease {
             return Ok(false);
         }
         if run.started_at.is_none() {
-            let at = self.held.inner.site.now();
-            run.note = self.held.session.note_started(self.id(), self.token(), at)?;
+            let at = self.held.inner.now();
+            if let Some((_, session)) = self.held.inner.here() {
+                run.note = session.note_started(self.id(), self.token(), at)?;
+            }
             run.started_at = Some(at);
         }
         Ok(true)
@@ -409,14 +522,16 @@ impl Lease {
     /// Hands in that the job goes back uncharged, though its handler may still run.
     pub(crate) fn give_up(&self) -> Result<Ticket> {
         let settle = self.held.giving_back(self.run().started_at);
-        self.held.inner.submit(Intent::Settle(settle), self.id(), GIVE_UP_PATIENCE)
+        self.held.inner.submit(Intent::Settle(settle), self.id(), Some(GIVE_UP_PATIENCE))
     }
 
     /// Leaves the lease to whoever finds that nobody has it in hand.
     pub(crate) fn abandon(&self) {
         self.held.is_settled.store(true, Ordering::Release);
-        self.held.session.let_go(self.id(), self.token());
-        self.held.inner.doubt_leases();
+        if let Some((inner, session)) = self.held.inner.here() {
+            session.let_go(self.id(), self.token());
+            inner.doubt_leases();
+        }
     }
 
     /// Notes that a transaction has completed the job.
@@ -435,18 +550,23 @@ impl Lease {
         }
         if let Some(note) = self.run().note.take()
             && let Err(error) = note.clear()
+            && let Some((inner, _)) = self.held.inner.here()
         {
-            self.held.inner.site.note_trouble(&error);
+            inner.site.note_trouble(&error);
         }
     }
 
-    pub(crate) fn held_job(&self) -> HeldJob {
-        HeldJob { job: self.id(), session: self.held.session.id, token: self.token() }
+    /// The job, and who holds it; nothing in a child process, whose parent does.
+    pub(crate) fn held_job(&self) -> Option<HeldJob> {
+        let (_, session) = self.held.inner.here()?;
+        Some(HeldJob { job: self.id(), session: session.id, token: self.token() })
     }
 
     pub(crate) fn note_settled(&self) {
         self.held.is_settled.store(true, Ordering::Release);
-        self.held.session.let_go(self.id(), self.token());
+        if let Some((_, session)) = self.held.inner.here() {
+            session.let_go(self.id(), self.token());
+        }
         if let Some(note) = self.run().note.take() {
             note.leave();
         }
@@ -468,20 +588,29 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
+        // In a child process it is the parent that holds the lease.
+        let Some((_, session)) = self.inner.here() else { return };
         if !self.is_settled.load(Ordering::Acquire) {
             // Nobody waits for the answer. Where it fails, what this process holds and nobody has in hand is found by
             // its maintenance, or at the end of the session.
             let started_at = self.run.get_mut().unwrap_or_else(PoisonError::into_inner).started_at;
             let settle = self.giving_back(started_at);
-            let _ = self.inner.submit(Intent::Settle(settle), self.record.id, self.inner.patience);
+            let _ = self.inner.submit(Intent::Settle(settle), self.record.id, None);
         }
-        self.session.let_go(self.record.id, self.token);
+        session.let_go(self.record.id, self.token);
         // Whoever finds that a job which runs at most once was left unsettled must know that it had begun.
         if let Some(note) = self.run.get_mut().unwrap_or_else(PoisonError::into_inner).note.take()
             && !self.record.is_at_most_once()
         {
             let _ = note.clear();
         }
+    }
+}
+
+fn settled_outcome(outcome: &Outcome) -> Result<Settled> {
+    match outcome {
+        Outcome::Settled(settled) => Ok(*settled),
+        _ => Err(Error::corrupt("a settlement was answered without its outcome")),
     }
 }
 

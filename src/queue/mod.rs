@@ -31,6 +31,7 @@ mod patience;
 pub(crate) mod pause;
 pub(crate) mod promote;
 pub(crate) mod rate;
+pub(crate) mod reach;
 pub(crate) mod reclaim;
 pub(crate) mod record;
 pub(crate) mod reference;

@@ -74,6 +74,12 @@ impl Lease {
         self.add_to_outbox(jobs)
     }
 
+    /// What a child process has enqueued for its run, which the parent settles.
+    #[cfg(all(unix, feature = "isolation"))]
+    pub(crate) fn enqueue_for_child(&self, jobs: Vec<NewJob>) -> Result<()> {
+        self.outbox().add(jobs)
+    }
+
     fn add_to_outbox(&self, jobs: Vec<NewJob>) -> Result<()> {
         if self.is_settled() {
             return Err(Error::invalid(format!(

@@ -134,6 +134,20 @@ impl JobRequest {
         self
     }
 
+    /// How long an attempt may take, where not as long as its task says. When it passes, the attempt has failed; what
+    /// its handler brings later is refused.
+    ///
+    /// ```
+    /// # let store = casque::Store::in_memory()?;
+    /// let job = casque::JobRequest::new("resize", &("cat.png", 640u32)).timeout(std::time::Duration::from_secs(30));
+    /// store.queue("media").enqueue(job)?;
+    /// # Ok::<(), casque::Error>(())
+    /// ```
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.extra.timeout = Some(timeout);
+        self
+    }
+
     /// Adds a pair of metadata: a trace context, a tenant.
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.metadata.push((key.into(), value.into()));

@@ -25,15 +25,19 @@ mod socket;
 mod window;
 mod wire;
 
+use serde::{Deserialize, Serialize};
+
 #[cfg(not(unix))]
 use self::no_socket as socket;
 #[cfg(test)]
 pub(crate) use self::parked::queues_with_jobs as parked_queues;
 pub(crate) use self::socket::Stream;
+#[cfg(all(unix, feature = "isolation"))]
+pub(crate) use self::wire::{Refusal, put_frame, take_frame};
 
 /// How the changes of this process may get to the disk. Where the system has no local sockets, as Windows, they all go
 /// directly, whatever is chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Commits {
     /// By a stone where there is one, which a worker's process becomes where there is none; else directly. A stone

@@ -97,7 +97,7 @@ pub(super) enum Reply {
 
 /// An error as it travels.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Refusal {
+pub(crate) struct Refusal {
     kind: ErrorKind,
     message: String,
     conflict: Option<Conflict>,
@@ -122,7 +122,7 @@ impl From<Refusal> for Error {
 ///
 /// # Errors
 /// `Invalid` for a message that is too large.
-pub(super) fn put_frame<M: Serialize>(out: &mut Vec<u8>, message: &M) -> Result<()> {
+pub(crate) fn put_frame<M: Serialize>(out: &mut Vec<u8>, message: &M) -> Result<()> {
     let start = out.len();
     out.extend_from_slice(&[0; LENGTH_BYTES]);
     if let Err(error) = codec::encode_message(out, message) {
@@ -138,7 +138,7 @@ pub(super) fn put_frame<M: Serialize>(out: &mut Vec<u8>, message: &M) -> Result<
 ///
 /// # Errors
 /// `Invalid` for what is no frame: the connection is of no more use.
-pub(super) fn take_frame<M: DeserializeOwned>(bytes: &[u8]) -> Result<Option<(M, usize)>> {
+pub(crate) fn take_frame<M: DeserializeOwned>(bytes: &[u8]) -> Result<Option<(M, usize)>> {
     let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
     let length = frame_length(*length)?;
     let Some(body) = rest.get(..length) else { return Ok(None) };

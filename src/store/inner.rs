@@ -245,6 +245,12 @@ impl Inner {
         self.committer.paths().counted()
     }
 
+    /// How this process's changes may get to the disk.
+    #[cfg(all(unix, feature = "isolation"))]
+    pub(crate) fn commits(&self) -> crate::stone::Commits {
+        self.committer.router().commits()
+    }
+
     /// The process that commits for this one as a stone, if one does.
     pub(crate) fn stone(&self) -> Option<u32> {
         let router = self.committer.router();

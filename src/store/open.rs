@@ -178,6 +178,8 @@ impl StoreOptions {
     /// `NotFound` for a missing store that is not to be created; `Invalid` where the path is something else, or a store
     /// of a newer format; `Corrupt` where it is damaged; `Unavailable` where permission or space is lacking.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
+        #[cfg(all(unix, feature = "isolation"))]
+        crate::child::refuse_unreached()?;
         let path = resolve(path.as_ref())?;
         let opened = if self.read_only { self.open_for_reading(&path) } else { self.open_for_writing(&path) };
         // What is wrong with the rows does not say whose they are.

@@ -19,9 +19,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     error::{Error, Result},
-    local::{Folder, children},
-    task::{Job, Task, TaskError},
+    task::{
+        Job, Task, TaskError,
+        child_lock::{self, not_now},
+    },
 };
+#[cfg(unix)]
+use crate::{queue::lease::StopHook, task::killer::Killer};
 
 /// The most bytes of each output stream that are kept: its last ones.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
@@ -31,8 +35,6 @@ const OUTPUT_PART: usize = 16;
 const MESSAGE_BYTES_MAX: usize = 1 << 10;
 /// How long the output is waited for once the child has ended: what it left running may hold its pipes open.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
-/// When a command is tried again for which the store was not ready.
-const NOT_NOW: Duration = Duration::from_secs(1);
 /// The descriptor on which a child finds its lock.
 #[cfg(unix)]
 const LOCK_DESCRIPTOR: std::os::fd::RawFd = 3;
@@ -69,13 +71,13 @@ impl Task for Exec {
 
     fn run(self, job: &Job) -> Result<ExecOutput, TaskError> {
         let store = job.store();
-        let folder = store.inner.site.files().map(|files| &files.folder);
         let payload_max = store.setting("payload-max").map_err(not_now)?;
         let limit = usize::try_from(payload_max).unwrap_or(usize::MAX) / OUTPUT_PART;
         let mut command = self.command(job)?;
-        let lock = folder.map(|folder| children::create(folder, job.id(), job.token())).transpose().map_err(not_now)?;
+        let lock = child_lock::create(job)?;
         // Whoever takes the job back looks for the lock; so the lease is looked at once the lock is there.
         if job.check().is_err() {
+            child_lock::remove(job);
             return Err(TaskError::Release);
         }
         let child = start(&mut command, lock);
@@ -83,24 +85,14 @@ impl Task for Exec {
         drop(command);
         let ended = child
             .map_err(|error| self.not_started(&error))
-            .and_then(|child| finish(child, limit.min(OUTPUT_BYTES_MAX)));
-        if let Some(folder) = folder
-            && let Err(error) = forget_lock(folder, job)
-        {
-            // The command has ended all the same; the lock's file goes with other leftovers.
-            store.inner.site.note_trouble(&error);
-        }
+            .and_then(|child| finish(job, child, limit.min(OUTPUT_BYTES_MAX)));
+        child_lock::remove(job);
         let (status, stdout, stderr) = ended?;
         match status.code() {
             Some(0) => Ok(ExecOutput { exit_code: 0, stdout, stderr }),
             _ => Err(TaskError::Failed(self.failure(status, &stderr))),
         }
     }
-}
-
-/// What the store lacks for now is no failure of the command.
-fn not_now(_: Error) -> TaskError {
-    TaskError::Snooze(NOT_NOW)
 }
 
 impl Exec {
@@ -169,18 +161,28 @@ fn start(command: &mut Command, _lock: Option<File>) -> io::Result<Child> {
 }
 
 /// Waits for the child, draining its output all the while so that it never blocks on it.
-fn finish(mut child: Child, limit: usize) -> Result<(ExitStatus, String, String), TaskError> {
+fn finish(job: &Job, mut child: Child, limit: usize) -> Result<(ExitStatus, String, String), TaskError> {
     let stdout = child.stdout.take().map(|stream| Tail::follow(stream, limit)).transpose();
     let stderr = child.stderr.take().map(|stream| Tail::follow(stream, limit)).transpose();
     // Waited for first, whatever else failed: an unawaited child stays as a zombie.
-    let status = child.wait()?;
+    let status = wait(job, &mut child)?;
     let text = |tail: Option<Tail>| tail.map(Tail::text).unwrap_or_default();
     Ok((status, text(stdout?), text(stderr?)))
 }
 
-/// A child that left others running left them the lock too; it is removed with what a dead session leaves behind.
-fn forget_lock(folder: &Folder, job: &Job) -> Result<()> {
-    children::remove(folder, job.id(), job.token()).map(|_| ())
+/// Waits for the child, which is killed with all that it started when the run is called off.
+#[cfg(unix)]
+fn wait(job: &Job, child: &mut Child) -> io::Result<ExitStatus> {
+    let killer = Killer::of(child);
+    let kill = killer.clone();
+    let kill: Arc<StopHook> = Arc::new(move |_| kill.kill());
+    job.on_call_off(&kill);
+    killer.reap(child)
+}
+
+#[cfg(not(unix))]
+fn wait(_job: &Job, child: &mut Child) -> io::Result<ExitStatus> {
+    child.wait()
 }
 
 /// The last bytes of a stream that a thread of its own reads to the end.

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use crate::queue::Lease;
+use crate::{queue::Lease, task::StopReason};
 
 /// Whether a worker is about to stop.
 #[derive(Clone, Debug, Default)]
@@ -36,26 +36,17 @@ impl Job {
         Self { lease, stop }
     }
 
-    /// Whether the worker was asked to stop. A long handler may then return
-    /// [`TaskError::Release`](crate::TaskError::Release).
-    #[must_use]
-    pub fn is_stopping(&self) -> bool {
-        self.stop.is_raised()
-    }
-
-    /// Whether an operator has cancelled the job since it was claimed, in whatever process: that is known here within a
-    /// moment. What a handler then returns other than a success ends the job as cancelled, as does
-    /// [`TaskError::Cancel`](crate::TaskError::Cancel).
+    /// Whether nobody wants what the handler does any more: the job was cancelled, in whatever process, its time is
+    /// over, or it is another's. That is known here within a moment. A long handler looks from time to time, and
+    /// returns; it does not matter what, but that a success of a job that was cancelled counts.
     ///
     /// ```
-    /// # use casque::{Registry, TaskError};
-    /// # let mut tasks = Registry::new();
-    /// tasks.register("count", |job, to: u64| {
-    ///     for number in 0..to {
+    /// # let mut tasks = casque::Registry::new();
+    /// tasks.register("count", |job, up_to: u64| {
+    ///     for _ in 0..up_to {
     ///         if job.is_cancelled() {
-    ///             return Err(TaskError::Cancel);
+    ///             return Err(casque::TaskError::Cancel);
     ///         }
-    ///         // A step of the work.
     ///     }
     ///     Ok(())
     /// })?;
@@ -63,7 +54,26 @@ impl Job {
     /// ```
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.lease.is_cancelled()
+        self.stop_reason().is_some_and(|reason| reason != StopReason::Stopping)
+    }
+
+    /// Whether the worker was asked to stop. A long handler may then return
+    /// [`TaskError::Release`](crate::TaskError::Release).
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stop.is_raised() || self.stop_reason() == Some(StopReason::Stopping)
+    }
+
+    /// Why the handler should end before it is done, if it should.
+    #[must_use]
+    pub fn stop_reason(&self) -> Option<StopReason> {
+        self.lease.stop_reason().or_else(|| self.stop.is_raised().then_some(StopReason::Stopping))
+    }
+
+    /// The lease, which may outlive the job's handle.
+    #[cfg(all(unix, feature = "isolation"))]
+    pub(crate) fn lease(&self) -> &Lease {
+        &self.lease
     }
 }
 

@@ -1,11 +1,17 @@
 //! Tasks: the code that jobs name. A job is a serialized closure: the id of a registered task, and its arguments.
 
 mod backoff;
+#[cfg(any(feature = "exec", all(unix, feature = "isolation")))]
+pub(crate) mod child_lock;
 #[cfg(feature = "exec")]
 pub(crate) mod exec;
+mod isolation;
 mod job;
+#[cfg(all(unix, any(feature = "exec", feature = "isolation")))]
+pub(crate) mod killer;
 mod outcome;
 mod registry;
+mod stop;
 
 use std::time::Duration;
 
@@ -13,11 +19,13 @@ use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::{
     backoff::Backoff,
+    isolation::Isolation,
     job::Job,
     outcome::TaskError,
     registry::{Registered, Registry},
+    stop::StopReason,
 };
-pub(crate) use self::{backoff::default_backoff, job::StopFlag, registry::RunOutput};
+pub(crate) use self::{backoff::default_backoff, job::StopFlag, registry::RunOutput, stop::CalledOff};
 use crate::{
     codec::Payload,
     error::{Error, Result},
@@ -59,6 +67,12 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
     const ATTEMPTS_MAX: u32 = ATTEMPTS_DEFAULT;
     /// Whether a run that has begun is never followed by another: see [`JobRequest::at_most_once`].
     const AT_MOST_ONCE: bool = false;
+    /// How long an attempt may take where its job says nothing; as long as it likes by default. When it passes, the
+    /// attempt has failed. A handler in a process of its own is killed then; one on a thread should look at
+    /// [`Job::is_cancelled`], since its thread runs no other job before it returns.
+    const TIMEOUT: Option<Duration> = None;
+    /// Where the handler runs; on a thread of the worker by default.
+    const ISOLATION: Isolation = Isolation::Thread;
     /// What the handler returns; kept with the job for a day, unless it is `()`.
     type Output: Serialize + DeserializeOwned;
 

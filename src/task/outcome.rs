@@ -2,8 +2,10 @@
 
 use std::{fmt, time::Duration};
 
+use serde::{Deserialize, Serialize};
+
 /// Why a handler did not finish. Any error turns into one by `?`, and is then tried again.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum TaskError {
     /// The attempt failed; the job is tried again after its backoff, while it has attempts left.

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     codec::Payload,
@@ -16,7 +16,7 @@ use crate::{
         enqueue::{ATTEMPTS_DEFAULT, check_name},
         lease::result_payload,
     },
-    task::{Job, Task, TaskError, default_backoff},
+    task::{Isolation, Job, Task, TaskError, default_backoff},
 };
 
 type Run = dyn Fn(&Job) -> Result<RunOutput, TaskError> + Send + Sync;
@@ -24,6 +24,7 @@ type Describe = dyn Fn(u32, &Payload) -> Result<serde_json::Value> + Send + Sync
 type Backoff = dyn Fn(u32) -> Duration + Send + Sync;
 
 /// What a handler that is done gives: its result, encoded.
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct RunOutput {
     pub(crate) result: Option<Payload>,
 }
@@ -53,6 +54,8 @@ struct Entry {
     version: u32,
     attempts_max: u32,
     at_most_once: bool,
+    timeout: Option<Duration>,
+    isolation: Isolation,
     run: Arc<Run>,
     describe: Arc<Describe>,
     backoff: Arc<Backoff>,
@@ -83,6 +86,8 @@ impl Registry {
             version: T::VERSION,
             attempts_max: T::ATTEMPTS_MAX,
             at_most_once: T::AT_MOST_ONCE,
+            timeout: T::TIMEOUT,
+            isolation: T::ISOLATION,
             run: Arc::new(move |job: &Job| {
                 let task = decode(job.args_version(), job.payload()).map_err(|error| of_args(&error))?;
                 finish(&task.run(job)?)
@@ -117,6 +122,8 @@ impl Registry {
             version: 1,
             attempts_max: ATTEMPTS_DEFAULT,
             at_most_once: false,
+            timeout: None,
+            isolation: Isolation::Thread,
             run: Arc::new(move |job: &Job| {
                 let args = decode.read(job.args_version(), job.payload()).map_err(|error| of_args(&error))?;
                 finish(&run(job, args)?)
@@ -167,6 +174,38 @@ impl Registry {
     #[cfg(feature = "cli")]
     pub(crate) fn is_at_most_once(&self, task: &str) -> bool {
         self.entry(task).is_some_and(|entry| entry.at_most_once)
+    }
+
+    /// How long an attempt of a task may take where its job says nothing.
+    #[must_use]
+    pub fn timeout(&self, task: &str) -> Option<Duration> {
+        self.entry(task).and_then(|entry| entry.timeout)
+    }
+
+    /// Where the handler of a task runs.
+    #[must_use]
+    pub fn isolation(&self, task: &str) -> Isolation {
+        self.entry(task).map_or(Isolation::Thread, |entry| entry.isolation)
+    }
+
+    /// A task that has no time to run.
+    pub(crate) fn first_without_time(&self) -> Option<&str> {
+        self.tasks.iter().find(|(_, entry)| entry.timeout == Some(Duration::ZERO)).map(|(id, _)| id.as_str())
+    }
+
+    /// The task whose handler runs in a process of its own with the least memory, and how much that is.
+    pub(crate) fn first_isolated(&self) -> Option<(&str, Option<u64>)> {
+        let isolated = self.tasks.iter().filter_map(|(id, entry)| match entry.isolation {
+            Isolation::Process { memory_max } => Some((id.as_str(), memory_max)),
+            Isolation::Thread => None,
+        });
+        isolated.min_by_key(|(_, memory_max)| memory_max.unwrap_or(u64::MAX))
+    }
+
+    /// Whether it can run a task of this id, present or earlier.
+    #[cfg(all(unix, feature = "isolation"))]
+    pub(crate) fn knows(&self, task: &str) -> bool {
+        self.entry(task).is_some()
     }
 
     /// Whether there is no task to run.
@@ -283,6 +322,16 @@ impl<A> Registered<'_, A> {
     /// From Rust, [`JobRequest::at_most_once`](crate::JobRequest::at_most_once) says so.
     pub fn at_most_once(&mut self) -> &mut Self {
         self.change(|entry| entry.at_most_once = true)
+    }
+
+    /// How long an attempt may take where its job says nothing; as [`Task::TIMEOUT`].
+    pub fn timeout(&mut self, timeout: Duration) -> &mut Self {
+        self.change(|entry| entry.timeout = Some(timeout))
+    }
+
+    /// Where the handler runs: [`Isolation::PROCESS`] for a process of its own, on a thread of the worker by default.
+    pub fn isolated(&mut self, isolation: Isolation) -> &mut Self {
+        self.change(|entry| entry.isolation = isolation)
     }
 
     fn change(&mut self, change: impl FnOnce(&mut Entry)) -> &mut Self {

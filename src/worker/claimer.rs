@@ -7,10 +7,16 @@ use crate::{
     queue::{
         Lease, Policy,
         claim::Claim,
+        id::JobId,
+        moves::find,
+        record::Home,
         select::{Tasks, Wanted},
     },
     random,
-    store::{Store, change::Intent},
+    store::{
+        Store,
+        change::{Candidate, Intent},
+    },
     worker::{
         Setup,
         event::{Event, tell},
@@ -26,6 +32,8 @@ pub(crate) struct Claimer {
     /// In the order in which the next claim looks at them.
     queues: Vec<String>,
     tasks: Tasks,
+    /// The one job to claim, where no other is to be.
+    only: Option<JobId>,
     /// C2: strict conflicts since the last claim that committed.
     conflicts: HashMap<String, u64>,
 }
@@ -57,6 +65,7 @@ impl Claimer {
             store: store.clone(),
             queues: setup.queues.clone(),
             tasks: Tasks::Named(setup.registry.names()),
+            only: setup.only,
             conflicts: HashMap::new(),
         }
     }
@@ -64,6 +73,9 @@ impl Claimer {
     /// C1: a claim by rebase. Where this process commits by itself it peeks first, and names what it has seen; the
     /// stone has the newest rows at hand.
     pub(crate) fn prepare(&mut self, wanted: Wanted, has_stone: bool) -> Result<Prepared> {
+        if let Some(job) = self.only {
+            return self.prepare_only(job, wanted);
+        }
         self.next_queue();
         let (candidates, suspects_wait) =
             if has_stone { (Vec::new(), false) } else { self.store.peek(&self.queues, &wanted)? };
@@ -74,6 +86,18 @@ impl Claimer {
         let queues = self.queues.clone();
         let claim = Claim { session, queues, wanted, candidates, fill: true, conflicts: 0 };
         Ok(Prepared { claim: Some(claim), suspects_wait })
+    }
+
+    /// A claim of one job, if that is ready.
+    fn prepare_only(&self, job: JobId, wanted: Wanted) -> Result<Prepared> {
+        let candidates = match find(self.store.inner.rows()?.as_ref(), job)? {
+            Some((Home::Ready, record)) => vec![Candidate { job, key: record.key_in(Home::Ready) }],
+            _ => return Ok(Prepared { claim: None, suspects_wait: false }),
+        };
+        let session = self.store.inner.session()?.id;
+        let queues = self.queues.clone();
+        let claim = Claim { session, queues, wanted, candidates, fill: false, conflicts: 0 };
+        Ok(Prepared { claim: Some(claim), suspects_wait: false })
     }
 
     /// Claims by a change of its own.

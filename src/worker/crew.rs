@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    clock::monotonic,
+    clock::{deadline_after, monotonic},
     error::Error,
     queue::{
         Lease,
@@ -25,6 +25,7 @@ use crate::{
         claimer::{Batch, Claimer},
         handler::{Ended, Handled},
         prefetch::Measure,
+        timeouts::Deadline,
     },
 };
 
@@ -59,6 +60,10 @@ pub(super) struct State {
     /// What each handler runs.
     pub(super) running: Vec<Option<Lease>>,
     running_count: usize,
+    /// When attempts of those that may not take as long as they like are over.
+    pub(super) deadlines: Vec<Deadline>,
+    /// How many handlers run on whose time is over.
+    pub(super) overdue: usize,
     /// Endings that a turn has taken along.
     in_flight: usize,
     /// Somebody settles, or claims without waiting; nobody else does before it is answered.
@@ -83,6 +88,8 @@ pub(super) struct State {
     pub(super) is_called: bool,
     /// A claim was out at the last look, and what it brings is to be looked at too.
     pub(super) is_claim_unseen: bool,
+    /// Until when the keeper sleeps; nothing where only others can wake it.
+    keeper_sleeps_until: Option<Instant>,
     sleepers: usize,
     /// How often in a row a turn failed.
     pub(super) failures: u32,
@@ -123,6 +130,8 @@ impl Crew {
             endings_since: now,
             running: vec![None; setup.concurrency],
             running_count: 0,
+            deadlines: Vec::new(),
+            overdue: 0,
             in_flight: 0,
             is_turn_out: false,
             waiting: Waiting::Nobody,
@@ -137,6 +146,7 @@ impl Crew {
             is_keeper_awake: true,
             is_called: false,
             is_claim_unseen: false,
+            keeper_sleeps_until: None,
             sleepers: 0,
             failures: 0,
             failure: None,
@@ -178,6 +188,7 @@ impl Crew {
                 return None;
             }
             if let Some(lease) = state.begin_next(number) {
+                self.begin_timeout(&mut state, number, &lease);
                 self.leave_to_others(&mut state);
                 return Some((state, lease));
             }
@@ -202,6 +213,7 @@ impl Crew {
     pub(super) fn take_back(&self, state: &mut State, number: usize, lease: Lease, handled: Handled) {
         state.running[number] = None;
         state.running_count -= 1;
+        state.end_timeout(number, &lease);
         state.report.completed += u64::from(handled.is_completed_in_transaction);
         if let Some(took) = handled.took {
             state.measure.note(took);
@@ -233,7 +245,7 @@ impl Crew {
         Some(Wanted {
             tasks: Tasks::Named(self.task_names.clone()),
             jobs_max: state.room(&self.setup).min(CLAIM_JOBS_MAX),
-            idle: self.session.in_hand_count() == own_endings,
+            idle: self.session.in_hand_count() == own_endings && state.overdue == 0,
         })
     }
 
@@ -316,12 +328,21 @@ impl Crew {
     /// The keeper's sleep.
     pub(super) fn doze<'a>(&self, mut state: MutexGuard<'a, State>, pause: Option<Duration>) -> MutexGuard<'a, State> {
         state.is_keeper_awake = pause.is_some();
+        state.keeper_sleeps_until = pause.map(deadline_after);
         let mut state = match pause {
             Some(pause) => self.keeper.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0,
             None => self.keeper.wait(state).unwrap_or_else(PoisonError::into_inner),
         };
         state.is_keeper_awake = true;
         state
+    }
+
+    /// Wakes the keeper in time for what is due then.
+    pub(super) fn wake_keeper_by(&self, state: &mut State, due: Instant) {
+        if !state.is_keeper_awake || state.keeper_sleeps_until.is_some_and(|until| until > due) {
+            state.is_keeper_awake = true;
+            self.keeper.notify_one();
+        }
     }
 
     /// What rings when the worker is asked to stop.

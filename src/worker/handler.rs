@@ -6,13 +6,15 @@ use crate::{
     clock::monotonic,
     error::{Error, Result},
     queue::{Lease, settle::Ending},
-    task::{Job, TaskError},
+    task::{Job, RunOutput, TaskError},
     worker::{
         Setup,
         crew::Crew,
         event::{Event, tell, tell_of},
     },
 };
+#[cfg(all(unix, feature = "isolation"))]
+use crate::{task::Isolation, worker::timeouts::timeout_of};
 
 /// How long a job waits whose beginning could not be noted.
 const CANNOT_START: Duration = Duration::from_secs(1);
@@ -76,7 +78,7 @@ fn handle(setup: &Setup, lease: &Lease) -> Handled {
         token,
     });
     let began = monotonic();
-    let outcome = setup.registry.run(&Job::new(lease.clone(), setup.stop.flag()));
+    let outcome = run(setup, &Job::new(lease.clone(), setup.stop.flag()));
     let how = ending(setup, lease, outcome);
     let clean = matches!(how, Ending::Complete { result: None }) && lease.outbox().is_empty() && !lease.is_settled();
     if let Err(error) = lease.note_ended(clean) {
@@ -84,6 +86,10 @@ fn handle(setup: &Setup, lease: &Lease) -> Handled {
     }
     let took = monotonic().duration_since(began);
     tell_of(&setup.listeners, || Event::Ended { job, token, took });
+    // Its failure is settled already, and what it brings late is nobody's.
+    if lease.is_timed_out() {
+        return Handled { took: Some(took), ..Handled::default() };
+    }
     let is_completed_in_transaction = lease.is_completed_in_transaction();
     if is_completed_in_transaction {
         tell_of(&setup.listeners, || Event::Completed { job, token });
@@ -91,11 +97,20 @@ fn handle(setup: &Setup, lease: &Lease) -> Handled {
     Handled { how: (!lease.is_settled()).then_some(how), took: Some(took), is_completed_in_transaction }
 }
 
+/// Runs the handler where its task asks for it.
+fn run(setup: &Setup, job: &Job) -> Result<RunOutput, TaskError> {
+    #[cfg(all(unix, feature = "isolation"))]
+    if let Isolation::Process { memory_max } = setup.registry.isolation(job.task()) {
+        return setup.host.run(job, timeout_of(setup, job), memory_max);
+    }
+    setup.registry.run(job)
+}
+
 fn not_begun(lease: &Lease, how: Ending) -> Handled {
     Handled { how: lease.withdraw().then_some(how), ..Handled::default() }
 }
 
-fn ending(setup: &Setup, lease: &Lease, outcome: Result<crate::task::RunOutput, TaskError>) -> Ending {
+fn ending(setup: &Setup, lease: &Lease, outcome: Result<RunOutput, TaskError>) -> Ending {
     match outcome {
         Ok(output) => Ending::Complete { result: output.result },
         Err(TaskError::Failed(message)) => {

@@ -48,8 +48,9 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
         }
     });
     store.inner.add_holder(&call);
-    let maintenance = maintenance::start(store, &crew.setup)?;
-    let serving = store.inner.stand()?;
+    let serves_all = crew.setup.only.is_none();
+    let maintenance = serves_all.then(|| maintenance::start(store, &crew.setup)).transpose()?;
+    let serving = serves_all.then(|| store.inner.stand()).transpose()?;
     let mut handlers = Vec::new();
     for number in 0..crew.setup.concurrency {
         match handler::start(number, &crew) {
@@ -74,6 +75,8 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
             }
         }
     }
+    #[cfg(all(unix, feature = "isolation"))]
+    crew.setup.host.close();
     let mut state = crew.lock();
     if let Some(failure) = state.failure.take() {
         return Err(failure);
@@ -101,8 +104,9 @@ impl Keeper<'_> {
             if state.phase == Phase::Working && crew.setup.stop.is_stopping() {
                 state.phase = Phase::Stopping;
             }
+            let next_timeout = crew.time_out(&mut state);
             state = match state.phase {
-                Phase::Working => self.look_after(state),
+                Phase::Working => self.look_after(state, next_timeout),
                 Phase::Stopping if crew.setup.stop.is_at_once() => return self.give_up(state),
                 Phase::Stopping => {
                     state.give_back_buffer();
@@ -116,7 +120,10 @@ impl Keeper<'_> {
                     } else {
                         match crew.is_look_due(&mut state, &mut self.look) {
                             Ok(()) => crew.look(state, &mut self.look),
-                            Err(next) => crew.doze(state, next.map(|next| next.saturating_duration_since(monotonic()))),
+                            Err(next) => {
+                                let next = next.into_iter().chain(next_timeout).min();
+                                crew.doze(state, next.map(|next| next.saturating_duration_since(monotonic())))
+                            }
                         }
                     }
                 }
@@ -126,14 +133,18 @@ impl Keeper<'_> {
     }
 
     /// Does what is due now, or sleeps until the next is.
-    fn look_after<'a>(&mut self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State>
+    fn look_after<'a>(
+        &mut self,
+        mut state: MutexGuard<'a, State>,
+        next_timeout: Option<Instant>,
+    ) -> MutexGuard<'a, State>
     where
         Self: 'a,
     {
         let crew = self.crew;
         let mut next = match crew.is_look_due(&mut state, &mut self.look) {
             Ok(()) => return crew.look(state, &mut self.look),
-            Err(next) => next,
+            Err(next) => next.into_iter().chain(next_timeout).min(),
         };
         let now = monotonic();
         if !state.endings.is_empty() {
@@ -170,8 +181,13 @@ impl Keeper<'_> {
         state.phase = Phase::Over;
         state.give_back_buffer();
         crew.wake(&state);
-        let running: Vec<Lease> = state.running.iter().flatten().cloned().collect();
+        // Those whose time was over have failed, and are settled so.
+        let running = state.running.iter().flatten().filter(|lease| !lease.is_timed_out());
+        let running: Vec<Lease> = running.cloned().collect();
         drop(state);
+        // A child of this worker would bring nothing any more, and hold its job.
+        #[cfg(all(unix, feature = "isolation"))]
+        crew.setup.host.close();
         self.give_back_running(running);
         let mut state = crew.lock();
         let deadline = deadline_after(LAST_TURN);
@@ -189,7 +205,7 @@ impl Keeper<'_> {
         // P5: a job whose child process still works is not given back; whoever finds this session gone waits for the
         // child.
         let site = &crew.store.inner.site;
-        let is_busy = |lease: &Lease| site.is_child_busy(&lease.held_job());
+        let is_busy = |lease: &Lease| lease.held_job().is_some_and(|held| site.is_child_busy(&held));
         let (busy, idle): (Vec<Lease>, Vec<Lease>) = running.into_iter().partition(is_busy);
         busy.iter().for_each(Lease::leave_to_child);
         let tickets: Vec<_> = idle.into_iter().map(|lease| (lease.give_up(), lease)).collect();

@@ -2,8 +2,8 @@
 //!
 //! `called` heeds cancelled jobs and pauses, `crew` is what its threads share, `handler` runs jobs, `turn` settles and
 //! claims in one change, `idle` waits, `prefetch` says how much is claimed ahead, `keeper` sees to what no handler is
-//! free for, `maintenance` promotes, reclaims and prunes. A worker writes through the same store as everybody else;
-//! nothing here knows of rows.
+//! free for, `timeouts` ends attempts that take too long, `maintenance` promotes, reclaims and prunes. A worker writes
+//! through the same store as everybody else; nothing here knows of rows.
 
 mod called;
 mod claimer;
@@ -19,16 +19,19 @@ mod prefetch;
 mod stop;
 #[cfg(test)]
 mod tests;
+mod timeouts;
 mod turn;
 
 use std::{sync::Arc, time::Duration};
 
 pub(crate) use self::maintenance::enqueue_due_slots;
+#[cfg(all(unix, feature = "isolation"))]
+pub(crate) use self::timeouts::timed_out;
 pub use self::{event::Event, stop::StopHandle};
 use crate::{
     clock::sleep,
     error::{Error, ErrorKind, Result},
-    queue::{Policy, QueueStats, Schedule, enqueue::check_name, schedule::define::Definition},
+    queue::{Policy, QueueStats, Schedule, enqueue::check_name, id::JobId, schedule::define::Definition},
     store::{Store, alarm::Alarm},
     task::{Registry, Task},
     worker::{
@@ -75,6 +78,10 @@ pub(crate) struct Setup {
     pub(crate) pause: Option<Arc<dyn Fn() + Send + Sync>>,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) stop: StopHandle,
+    /// The one job that it runs before it leaves, where it is to run no other.
+    pub(crate) only: Option<JobId>,
+    #[cfg(all(unix, feature = "isolation"))]
+    pub(crate) host: crate::child::Host,
     #[cfg(test)]
     pub(crate) parking: Option<Arc<parking_tests::Parking>>,
 }
@@ -139,6 +146,9 @@ impl Worker {
                 pause: None,
                 listeners: Vec::new(),
                 stop: StopHandle::default(),
+                only: None,
+                #[cfg(all(unix, feature = "isolation"))]
+                host: crate::child::Host::default(),
                 #[cfg(test)]
                 parking: None,
             },
@@ -256,6 +266,14 @@ impl Worker {
         self
     }
 
+    /// Runs this job of its queue and no other, if it is ready, and leaves; it keeps no store in order, and does not
+    /// commit for others.
+    #[cfg(all(unix, feature = "isolation"))]
+    pub(crate) fn only(mut self, job: JobId) -> Self {
+        self.setup.only = Some(job);
+        self.drain(true).prefetch(0)
+    }
+
     /// Uses a handle that was made before, to stop several workers at once.
     pub fn stopped_by(mut self, stop: &StopHandle) -> Self {
         self.setup.stop = stop.clone();
@@ -277,7 +295,8 @@ impl Worker {
     /// Works until it is stopped, or drained; on this thread and those of its handlers.
     ///
     /// # Errors
-    /// `Invalid` for a wrong setup: no task, an id given twice, a bad queue name, a concurrency out of range; `Closed`
+    /// `Invalid` for a wrong setup: no task, an id given twice, a bad queue name, a concurrency out of range, isolated
+    /// tasks in a program whose `main` does not call `casque::child::run_if_child`; `Closed`
     /// when the store was closed; `Corrupt` when it is damaged. What will pass, as a lock that another holds, is told
     /// as [`Event::Trouble`] and tried again.
     pub fn run(self) -> Result<Report> {
@@ -297,6 +316,19 @@ impl Worker {
             setup.queues.push("default".to_owned());
         }
         define(&self.store, &setup)?;
+        if let Some(task) = setup.registry.first_without_time() {
+            return Err(Error::invalid(format!(
+                "task \"{task}\" has a timeout of 0, which lets no attempt run; leave it out, or give it some time"
+            )));
+        }
+        #[cfg(all(unix, feature = "isolation"))]
+        setup.host.check(&setup.registry)?;
+        #[cfg(not(all(unix, feature = "isolation")))]
+        if let Some((task, _)) = setup.registry.first_isolated() {
+            return Err(Error::invalid(format!(
+                "task \"{task}\" is to run in a process of its own; that is for unix, with the feature \"isolation\""
+            )));
+        }
         keeper::run(&self.store, setup)
     }
 }

@@ -258,7 +258,7 @@ fn strip_word<'a>(line: &'a str, word: &str) -> Option<&'a str> {
 }
 
 /// All threads of a process are stopped. A process whose main thread is stopped may have others that still run.
-fn is_stopped(pid: u32) -> bool {
+pub fn is_stopped(pid: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     threads.filter_map(Result::ok).all(|thread| {
         let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();

@@ -14,6 +14,7 @@ mod queue_limits;
 mod root;
 mod schedules;
 mod settle;
+mod timeouts;
 mod unique;
 mod workers;
 
