@@ -1,6 +1,10 @@
 //! A lease: a job held by this process, until it is settled. It needs no heartbeat from its holder: the session beats
 //! by itself, whatever the handler's thread does (S4).
 
+#[cfg(all(unix, feature = "isolation"))]
+mod child;
+mod run;
+
 use std::sync::{
     Arc, Mutex, PoisonError,
     atomic::{AtomicBool, Ordering},
@@ -375,90 +379,6 @@ impl Lease {
         let completes = matches!(how, Ending::Complete { .. });
         let enqueues = if completes { self.held.outbox.to_vec() } else { Vec::new() };
         Settle { job: self.id(), token: self.token(), started_at: self.run().started_at, how, enqueues }
-    }
-
-    /// Notes that the handler has ended, `clean` where it needs no more than a completion. Where its time was over
-    /// before, how it ended is nobody's, and is not noted.
-    pub(crate) fn note_ended(&self, clean: bool) -> Result<()> {
-        let mut run = self.run();
-        if run.is_timed_out {
-            return Ok(());
-        }
-        run.is_ended = true;
-        run.note.as_ref().map_or(Ok(()), |note| note.ended(clean))
-    }
-
-    /// Ends the attempt before its handler has ended; whether it is still to be settled by that.
-    pub(crate) fn time_out(&self) -> bool {
-        let mut run = self.run();
-        if run.is_ended || run.is_timed_out || self.is_settled() {
-            return false;
-        }
-        run.is_timed_out = true;
-        drop(run);
-        self.call_off(StopReason::TimedOut);
-        true
-    }
-
-    pub(crate) fn is_timed_out(&self) -> bool {
-        self.run().is_timed_out
-    }
-
-    /// Tells the handler to end, and why.
-    pub(crate) fn call_off(&self, reason: StopReason) {
-        self.held.called_off.note(reason);
-        let hook = self.run().hook.clone();
-        if let Some(hook) = hook {
-            hook(reason);
-        }
-    }
-
-    /// Calls this when the run is called off; at once, where it was.
-    #[cfg_attr(not(all(unix, feature = "exec")), allow(dead_code, reason = "only commands run elsewhere"))]
-    pub(crate) fn on_call_off(&self, hook: &Arc<StopHook>) {
-        self.run().hook = Some(hook.clone());
-        if let Some(reason) = self.held.called_off.reason() {
-            hook(reason);
-        }
-    }
-
-    /// Why the handler should end before it is done, if it should.
-    pub(crate) fn stop_reason(&self) -> Option<StopReason> {
-        let known = self.held.called_off.reason();
-        match &self.held.inner {
-            Reach::Parent(parent) if known.is_none() => parent.stop_reason(),
-            _ => known,
-        }
-    }
-
-    /// The lease of a job that a child process runs for its parent, which has noted that it began.
-    #[cfg(all(unix, feature = "isolation"))]
-    pub(crate) fn in_child(
-        parent: Arc<dyn crate::queue::reach::Parent>,
-        job: ClaimedJob,
-        token: Token,
-        started_at: Option<Timestamp>,
-    ) -> Self {
-        Self {
-            held: Arc::new(Held {
-                inner: Reach::Parent(parent),
-                task: job.task,
-                record: job.record,
-                token,
-                run: Mutex::new(Run { started_at, ..Run::default() }),
-                is_settled: AtomicBool::new(false),
-                is_completed_in_transaction: AtomicBool::new(false),
-                outbox: Outbox::default(),
-                called_off: CalledOff::default(),
-            }),
-        }
-    }
-
-    /// What a child process needs to run the job: as it was claimed, and when it began.
-    #[cfg(all(unix, feature = "isolation"))]
-    pub(crate) fn for_child(&self) -> (ClaimedJob, Option<Timestamp>) {
-        let job = ClaimedJob { task: self.held.task.clone(), record: self.held.record.clone() };
-        (job, self.run().started_at)
     }
 
     /// Whoever learns that the lease was lost tells the handler.
