@@ -53,6 +53,8 @@ struct State<T> {
     answer: Option<T>,
     is_gone: bool,
     courier: Option<Weak<dyn Courier>>,
+    /// How many sleep: to wake nobody costs a call of the system too, and mostly nobody sleeps here.
+    sleepers: usize,
 }
 
 trait Poke: Send + Sync {
@@ -61,14 +63,13 @@ trait Poke: Send + Sync {
 
 impl<T: Send> Poke for Shared<T> {
     fn poke(&self) {
-        let _state = self.lock();
-        self.changed.notify_all();
+        self.wake(&self.lock());
     }
 }
 
 /// The two sides of an answer.
 pub(crate) fn promise<T>() -> (Promise<T>, Awaited<T>) {
-    let state = Mutex::new(State { answer: None, is_gone: false, courier: None });
+    let state = Mutex::new(State { answer: None, is_gone: false, courier: None, sleepers: 0 });
     let shared = Arc::new(Shared { state, changed: Condvar::new() });
     (Promise { shared: shared.clone() }, Awaited { shared })
 }
@@ -78,20 +79,19 @@ impl<T> Promise<T> {
     pub(crate) fn keep(&self, answer: T) {
         let mut state = self.shared.lock();
         state.answer = Some(answer);
-        self.shared.changed.notify_all();
+        self.shared.wake(&state);
     }
 
     /// Says what will bring the answer.
     pub(crate) fn comes_by(&self, courier: Weak<dyn Courier>) {
         let mut state = self.shared.lock();
         state.courier = Some(courier);
-        self.shared.changed.notify_all();
+        self.shared.wake(&state);
     }
 
     /// Has whoever waits look whether the courier is free.
     pub(crate) fn poke(&self) {
-        let _state = self.shared.lock();
-        self.shared.changed.notify_all();
+        self.shared.wake(&self.shared.lock());
     }
 }
 
@@ -99,7 +99,7 @@ impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.is_gone = true;
-        self.shared.changed.notify_all();
+        self.shared.wake(&state);
     }
 }
 
@@ -130,9 +130,10 @@ impl<T: Send + 'static> Awaited<T> {
                     if let Some(courier) = state.courier.as_ref().and_then(Weak::upgrade).filter(|it| it.is_free()) {
                         break courier;
                     }
-                    let (next, _) =
-                        self.shared.changed.wait_timeout(state, deadline - now).unwrap_or_else(PoisonError::into_inner);
-                    state = next;
+                    state.sleepers += 1;
+                    let slept = self.shared.changed.wait_timeout(state, deadline - now);
+                    (state, _) = slept.unwrap_or_else(PoisonError::into_inner);
+                    state.sleepers -= 1;
                 }
             };
             let is_done = || {
@@ -159,6 +160,13 @@ impl Poker {
 }
 
 impl<T> Shared<T> {
+    /// Wakes who sleeps here, after something has changed under the lock.
+    fn wake(&self, state: &State<T>) {
+        if state.sleepers > 0 {
+            self.changed.notify_all();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         // Each field is set as a whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
