@@ -89,14 +89,14 @@ pub(crate) fn claim(context: &mut Context<'_>, claim: &Claim) -> Result<Outcome>
         let hijacks = take_candidates(context, claim, queue, &head, &mut selection)?;
         let lost = hijacks.len() as u64;
         claimed.hijacks.extend(hijacks);
-        for job in &selection.jobs[taken_before..] {
+        for job in &mut selection.jobs[taken_before..] {
             hold(context, claim, job)?;
         }
         let filled_from = selection.jobs.len();
         if claim.fill {
             select(&context.rows, queue, &claim.wanted, &mut selection)?;
         }
-        for job in &selection.jobs[filled_from..] {
+        for job in &mut selection.jobs[filled_from..] {
             hold(context, claim, job)?;
         }
         let taken = selection.jobs.len() > taken_before;
@@ -115,9 +115,14 @@ pub(crate) fn claim(context: &mut Context<'_>, claim: &Claim) -> Result<Outcome>
     }
     claimed.alone = selection.alone;
     claimed.suspects_wait = selection.suspects_wait;
+    let mut last: Option<(u32, String)> = None;
     for record in selection.jobs {
-        let record = with_lease(context, claim, record);
-        claimed.jobs.push(ClaimedJob { task: task_name(&context.rows, record.task)?, record });
+        let task = match last {
+            Some((number, task)) if number == record.task => task,
+            _ => task_name(&context.rows, record.task)?,
+        };
+        last = Some((record.task, task.clone()));
+        claimed.jobs.push(ClaimedJob { task, record });
     }
     claimed.token = (!claimed.jobs.is_empty()).then_some(Token(context.version.0));
     Ok(Outcome::Claimed(claimed))
@@ -166,19 +171,14 @@ fn winner(rows: &dyn Rows, job: JobId, head: &HeadRecord) -> Result<Option<Write
     })
 }
 
-fn with_lease(context: &Context<'_>, claim: &Claim, mut job: JobRecord) -> JobRecord {
+fn hold(context: &mut Context<'_>, claim: &Claim, job: &mut JobRecord) -> Result<()> {
+    context.take_out(job, Home::Ready);
     job.lease = Some(LeaseRecord {
         session: claim.session,
         token: Token(context.version.0),
         label: context.change.writer.label.clone(),
     });
-    job
-}
-
-fn hold(context: &mut Context<'_>, claim: &Claim, job: &JobRecord) -> Result<()> {
-    context.take_out(job, Home::Ready);
-    let held = with_lease(context, claim, job.clone());
-    context.put_in(&held, Home::ById(ById::Held))
+    context.put_in(job, Home::ById(ById::Held))
 }
 
 /// C2: the queue's head row and each shifted job's row are as the claimer saw them.
