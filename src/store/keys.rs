@@ -346,6 +346,11 @@ pub(crate) fn is_read_often(key: &[u8]) -> bool {
     )
 }
 
+/// Whether a key is of a ready job or of a lane, or begins as those do: what each claim looks through.
+pub(crate) fn is_claimed_from(key: &[u8]) -> bool {
+    matches!(key.first(), Some(&(family::READY | family::LANE)))
+}
+
 /// Whether a key is of a ready job, or begins as those do.
 pub(crate) fn is_ready(key: &[u8]) -> bool {
     key.first() == Some(&family::READY)
