@@ -15,6 +15,9 @@ pub(crate) trait Courier: Send + Sync {
 
     /// Brings answers until `is_done` says so or the time has come; returns at once where somebody else does already.
     fn bring(&self, is_done: &dyn Fn() -> bool, deadline: Instant);
+
+    /// Has one of those who wait see to it, for somebody who might have and goes.
+    fn hand_on(&self);
 }
 
 /// The side that gives the answer. Dropped without one, it tells the other side that none will come.
@@ -89,9 +92,11 @@ impl<T> Promise<T> {
         self.shared.wake(&state);
     }
 
-    /// Has whoever waits look whether the courier is free.
-    pub(crate) fn poke(&self) {
-        self.shared.wake(&self.shared.lock());
+    /// Has whoever waits look whether the courier is free; whether somebody does wait.
+    pub(crate) fn poke(&self) -> bool {
+        let state = self.shared.lock();
+        self.shared.wake(&state);
+        state.sleepers > 0
     }
 }
 
@@ -112,6 +117,16 @@ impl<T: Send + 'static> Awaited<T> {
     /// Waits for the answer until then, or until something else says that the caller is called away; that is looked at
     /// when this is poked, and now and then.
     pub(crate) fn wait_or(&self, deadline: Instant, is_called_away: &dyn Fn() -> bool) -> Result<T, Missed> {
+        let answer = self.wait_or_bring(deadline, is_called_away);
+        if answer.is_err() {
+            // It may just have been this one that was to read for the others.
+            let courier = self.shared.lock().courier.as_ref().and_then(Weak::upgrade);
+            courier.iter().filter(|courier| courier.is_free()).for_each(|courier| courier.hand_on());
+        }
+        answer
+    }
+
+    fn wait_or_bring(&self, deadline: Instant, is_called_away: &dyn Fn() -> bool) -> Result<T, Missed> {
         loop {
             let courier = {
                 let mut state = self.shared.lock();
@@ -228,7 +243,11 @@ mod tests {
                 promise.keep(promises.len());
             }
             drop(lead);
-            self.promises.lock().unwrap().iter().for_each(Promise::poke);
+            self.hand_on();
+        }
+
+        fn hand_on(&self) {
+            let _ = self.promises.lock().unwrap().iter().any(Promise::poke);
         }
     }
 
