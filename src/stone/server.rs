@@ -19,6 +19,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -225,6 +226,12 @@ impl<'a> Stone<'a> {
 
     /// Sleeps until there is something to do, and takes note of who has something to say.
     fn listen(&mut self) -> Result<()> {
+        if let Some(until) = self.callers.awake_until() {
+            while !self.connections.has_unread() && self.errands.is_empty() && monotonic() < until {
+                self.connections.poll(Duration::ZERO)?;
+                thread::yield_now();
+            }
+        }
         let now = monotonic();
         let next = [
             self.window.begun.filter(|_| !self.window.is_flushing()).map(|begun| self.may_end_at(begun + WINDOW)),

@@ -8,11 +8,18 @@ use crate::stone::entry::{Entry, Origin};
 /// For how long whoever asked is taken to ask again.
 const COMPANY_FOR: Duration = Duration::from_micros(500);
 
+/// How soon after its answer one that asks alone asks again, at the most, for the stone to await it without sleeping.
+const AGAIN_WITHIN: Duration = Duration::from_micros(40);
+
 /// Who asked last.
 #[derive(Default)]
 pub(super) struct Callers {
     last: Option<(Option<usize>, Instant)>,
     company_until: Option<Instant>,
+    /// When one that asks alone was answered.
+    answered: Option<Instant>,
+    /// It asked soon after its answer.
+    is_quick: bool,
 }
 
 impl Callers {
@@ -29,6 +36,20 @@ impl Callers {
         if group.len() > 1 || is_another {
             self.company_until = Some(now + COMPANY_FOR);
         }
+        self.is_quick = self.answered.take().is_some_and(|at| now.saturating_duration_since(at) < 2 * AGAIN_WITHIN);
         self.company_until.is_some_and(|until| now < until)
+    }
+
+    /// One that asks alone was answered.
+    pub(super) fn note_answered(&mut self, now: Instant) {
+        self.answered = Some(now);
+    }
+
+    /// Until when to look for whoever asks alone without going to sleep: to wake takes longer than it takes to ask.
+    pub(super) fn awake_until(&mut self) -> Option<Instant> {
+        if !std::mem::take(&mut self.is_quick) {
+            return None;
+        }
+        self.answered.map(|at| at + AGAIN_WITHIN)
     }
 }

@@ -131,7 +131,13 @@ impl Stone<'_> {
             return;
         }
         match batch.syncer.as_ref().map_or(Ok(()), Syncer::sync) {
-            Ok(()) => self.give_out(vec![batch]),
+            Ok(()) => {
+                let is_write = batch.syncer.is_some();
+                self.give_out(vec![batch]);
+                if is_write {
+                    self.callers.note_answered(monotonic());
+                }
+            }
             Err(error) => {
                 self.lose_log(Unsealed { error, batches: vec![batch] });
                 self.answer_unsealed();
