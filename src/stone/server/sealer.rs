@@ -11,10 +11,12 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use super::line::{Line, Sent};
 use crate::{
+    clock::{deadline_after, monotonic},
     error::{Error, Result},
     stone::{
         log::Syncer,
@@ -27,6 +29,11 @@ use crate::{
         ticket::Replier,
     },
 };
+
+/// What part of a sync's time is waited for those who may ask again.
+const SHARE_WAITED: u32 = 4;
+/// It is never more than this, however slow the disk is just now.
+const WAIT_MAX: Duration = Duration::from_millis(1);
 
 /// What was decided as one group.
 pub(super) struct Batch {
@@ -132,6 +139,7 @@ impl Sealer {
         let mut state = self.shared.lock();
         while !state.has_ended && (state.is_busy || (!state.queue.is_empty() && state.failure.is_none())) {
             state.is_awaited = true;
+            self.shared.handed.notify_one();
             state = self.shared.done.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.is_awaited = false;
@@ -176,6 +184,8 @@ impl Shared {
     fn run(&self) {
         let _end = End(self);
         let mut state = self.lock();
+        // How long a sync takes, and how many may ask before the next one: those it answered, and those who waited.
+        let (mut took, mut expected) = (Duration::ZERO, 0);
         loop {
             if state.is_over {
                 return;
@@ -188,11 +198,19 @@ impl Shared {
                 continue;
             }
             state.is_busy = true;
+            // Who was answered just now mostly asks again at once. The next sync is for them too, where it would make
+            // them wait for much longer than it waits for them.
+            state = self.gather(state, expected, (took / SHARE_WAITED).min(WAIT_MAX));
+            expected = 0;
             let batches = std::mem::take(&mut state.queue);
             drop(state);
             // One sync for all: each was appended before it was handed over.
             let syncer = batches.iter().rev().find_map(|batch| batch.syncer.as_ref());
-            let sealed = match syncer.map_or(Ok(()), Syncer::sync) {
+            let count: usize = batches.iter().map(|batch| batch.answers.len()).sum();
+            let begun = monotonic();
+            let outcome = syncer.map_or(Ok(()), Syncer::sync);
+            took = (3 * took + monotonic().duration_since(begun)) / 4;
+            let sealed = match outcome {
                 Ok(()) => Ok(give_out(&self.desk, batches)),
                 Err(error) => Err((error, batches)),
             };
@@ -200,6 +218,7 @@ impl Shared {
             state.is_busy = false;
             let has_news = match sealed {
                 Ok(stuck) => {
+                    expected = count + state.queue.iter().map(|batch| batch.answers.len()).sum::<usize>();
                     state.stuck.extend(&stuck);
                     !stuck.is_empty()
                 }
@@ -216,6 +235,27 @@ impl Shared {
                 self.tell();
             }
         }
+    }
+
+    /// Waits a little for more to be handed over.
+    fn gather<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        expected: usize,
+        patience: Duration,
+    ) -> MutexGuard<'a, State> {
+        let until = deadline_after(patience);
+        while !state.is_awaited && !state.is_over {
+            let queued: usize = state.queue.iter().map(|batch| batch.answers.len()).sum();
+            let left = until.saturating_duration_since(monotonic());
+            if queued >= expected || left.is_zero() {
+                break;
+            }
+            state.is_thread_asleep = true;
+            (state, _) = self.handed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            state.is_thread_asleep = false;
+        }
+        state
     }
 
     /// Has the stone look.
