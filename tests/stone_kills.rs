@@ -92,7 +92,7 @@ impl Fate {
             }
             _ => {}
         }
-        if is_flusher() || is_stone() {
+        if is_flusher() || is_stone() || is_sealer() {
             self.pass(&format!("{step:?}"));
             if is_stone() {
                 self.is_deciding.store(step == Step::Applied || step == Step::Appended, Ordering::SeqCst);
@@ -101,6 +101,9 @@ impl Fate {
     }
 
     fn operation(&self, operation: StorageOperation) {
+        if is_sealer() && operation == StorageOperation::Sync {
+            return self.pass("log-sync");
+        }
         if operation == StorageOperation::Read || !(is_flusher() || is_stone()) {
             return;
         }
@@ -122,6 +125,11 @@ impl Fate {
 
 fn is_flusher() -> bool {
     thread::current().name() == Some("casque-flusher")
+}
+
+/// The thread that syncs where several ask at once.
+fn is_sealer() -> bool {
+    thread::current().name() == Some("casque-sealer")
 }
 
 fn is_stone() -> bool {

@@ -98,7 +98,7 @@ pub(crate) fn claim(context: &mut Context<'_>, claim: &Claim) -> Result<Outcome>
             let left = Room { jobs: room.jobs - (filled_from - taken_before) as u64, ..room };
             select_within(&context.rows, queue, &claim.wanted, &left, &mut selection)?;
         }
-        for job in &selection.jobs[filled_from..] {
+        for job in &mut selection.jobs[filled_from..] {
             hold(context, claim, job)?;
         }
         let taken = selection.jobs.len() - taken_before;
@@ -123,7 +123,6 @@ pub(crate) fn claim(context: &mut Context<'_>, claim: &Claim) -> Result<Outcome>
     claimed.alone = selection.alone;
     claimed.suspects_wait = selection.suspects_wait;
     for record in selection.jobs {
-        let record = with_lease(context, claim, record);
         let task = match claimed.jobs.last() {
             // Mostly they are alike.
             Some(last) if last.record.task == record.task => last.task.clone(),
@@ -158,7 +157,7 @@ fn take_candidates(
         let bytes = row.as_ref().map_or(0, Vec::len);
         // What this build can't read is somebody else's, as if another had taken it.
         match row.and_then(|row| codec::decode::<JobRecord>(&row).ok()) {
-            Some(job) if job.id == candidate.job => {
+            Some(mut job) if job.id == candidate.job => {
                 if last_task.as_ref().is_none_or(|last| last.number != job.task) {
                     last_task = Some(task(&context.rows, job.task)?);
                 }
@@ -171,7 +170,7 @@ fn take_candidates(
                 if job.suspect && !(claim.wanted.idle && selection.jobs.is_empty()) {
                     selection.suspects_wait = true;
                 } else if selection.has_room(bytes) {
-                    hold(context, claim, &job)?;
+                    hold(context, claim, &mut job)?;
                     selection.take(job, bytes);
                     left -= 1;
                 }
@@ -192,19 +191,14 @@ fn winner(rows: &dyn Rows, job: JobId, head: &HeadRecord) -> Result<Option<Write
     })
 }
 
-fn with_lease(context: &Context<'_>, claim: &Claim, mut job: JobRecord) -> JobRecord {
+fn hold(context: &mut Context<'_>, claim: &Claim, job: &mut JobRecord) -> Result<()> {
+    context.take_out(job, Home::Ready);
     job.lease = Some(LeaseRecord {
         session: claim.session,
         token: Token(context.version.0),
         label: context.change.writer.label.clone(),
     });
-    job
-}
-
-fn hold(context: &mut Context<'_>, claim: &Claim, job: &JobRecord) -> Result<()> {
-    context.take_out(job, Home::Ready);
-    let held = with_lease(context, claim, job.clone());
-    context.put_in(&held, Home::ById(ById::Held))
+    context.put_in(job, Home::ById(ById::Held))
 }
 
 /// C2: the queue's head row and each shifted job's row are as the claimer saw them.

@@ -22,7 +22,11 @@ pub(crate) struct Tally {
 
 impl Context<'_> {
     fn tally(&mut self, queue: &str) -> &mut Tally {
-        self.tallies.entry(queue.to_owned()).or_default()
+        // Mostly there is one, and it is there.
+        if !self.tallies.contains_key(queue) {
+            self.tallies.insert(queue.to_owned(), Tally::default());
+        }
+        self.tallies.get_mut(queue).expect("it was put there just now")
     }
 
     /// A queue that is paused or configured before its first job is a queue all the same.

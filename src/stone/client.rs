@@ -512,11 +512,18 @@ impl Courier for Connection {
         drop(input);
         if is_well {
             *lock(&self.heard) = monotonic();
-            let waiting = lock(&self.waiting);
-            waiting.changes.values().for_each(|pending| pending.replier.promise().poke());
-            waiting.asks.values().for_each(Promise::poke);
+            self.hand_on();
         } else {
             self.end();
+        }
+    }
+
+    fn hand_on(&self) {
+        let waiting = lock(&self.waiting);
+        // One is enough: whoever it is does the same when it goes, and who comes later looks by itself.
+        let has_heard = waiting.changes.values().any(|pending| pending.replier.promise().poke());
+        if !has_heard {
+            let _ = waiting.asks.values().any(Promise::poke);
         }
     }
 }

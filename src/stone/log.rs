@@ -18,11 +18,7 @@ mod replay;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    fmt, io,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{fmt, io, path::Path, sync::Arc};
 
 pub(crate) use self::replay::replay;
 use self::{
@@ -73,14 +69,20 @@ impl Half {
 
 /// A log that is being written.
 pub(crate) struct Log {
-    medium: Box<dyn Medium>,
-    path: PathBuf,
+    syncer: Syncer,
     header: Header,
     window: Option<Window>,
     is_synced: bool,
     /// L4: why it is never appended to again.
     broken: Option<String>,
     buffer: Vec<u8>,
+}
+
+/// Makes a log's records durable, on whatever thread.
+#[derive(Clone)]
+pub(crate) struct Syncer {
+    medium: Arc<dyn Medium>,
+    path: Arc<Path>,
 }
 
 /// Where the next record goes.
@@ -101,15 +103,16 @@ impl Log {
     pub(crate) fn create(path: &Path, store: [u8; 16], hook: Option<Arc<dyn StorageHook>>) -> Result<Self> {
         let file = LogFile::open_or_create(path, hook)?;
         let header = Header { store, log: LogId(crate::random::bytes()), half_bytes: HALF_BYTES };
-        let log = Self::create_on(Box::new(file), path, header)?;
+        let log = Self::create_on(Arc::new(file), path, header)?;
         // Always: who made the file may have died before this.
         sync_folder(path).map_err(|cause| refused("sync the folder of", path, cause))?;
         Ok(log)
     }
 
-    fn create_on(mut medium: Box<dyn Medium>, path: &Path, header: Header) -> Result<Self> {
-        lay_out(&mut *medium, &header).map_err(|cause| refused("make the log", path, cause))?;
-        Ok(Self { medium, path: path.into(), header, window: None, is_synced: true, broken: None, buffer: Vec::new() })
+    fn create_on(medium: Arc<dyn Medium>, path: &Path, header: Header) -> Result<Self> {
+        lay_out(&*medium, &header).map_err(|cause| refused("make the log", path, cause))?;
+        let syncer = Syncer { medium, path: path.into() };
+        Ok(Self { syncer, header, window: None, is_synced: true, broken: None, buffer: Vec::new() })
     }
 
     /// What the store is to name as in use before the first append.
@@ -135,7 +138,7 @@ impl Log {
         self.check_sound("append to")?;
         let bytes = Self::record_bytes(rows);
         if !self.fits(bytes) {
-            let (path, used, half_bytes) = (self.path.display(), self.used(), self.header.half_bytes);
+            let (path, used, half_bytes) = (self.syncer.path.display(), self.used(), self.header.half_bytes);
             return Err(Error::invalid(format!(
                 "append to the log \"{path}\": a record of {bytes} bytes does not fit behind {used} of {half_bytes}; \
                  end the window first, or commit the rows without the log"
@@ -146,13 +149,27 @@ impl Log {
         let sum = encode_record(&mut self.buffer, window.seed, before, after, rows);
         let at = self.header.half_at(window.half) + window.used as u64;
         self.is_synced = false;
-        match self.medium.write_all_at(&self.buffer, at) {
+        match self.syncer.medium.write_all_at(&self.buffer, at) {
             Ok(()) => {
                 *window = Window { used: window.used + bytes, version: after, seed: sum, ..*window };
                 Ok(())
             }
-            Err(cause) => Err(self.broke("append to", cause)),
+            Err(cause) => {
+                let error = self.syncer.failed("append to", cause);
+                self.broken = Some(error.full_message());
+                Err(error)
+            }
         }
+    }
+
+    /// What makes the records durable that were appended before its call, here or on another thread.
+    pub(crate) fn syncer(&self) -> Syncer {
+        self.syncer.clone()
+    }
+
+    /// All that was appended was synced, by [`Log::syncer`].
+    pub(crate) fn note_synced(&mut self) {
+        self.is_synced = true;
     }
 
     /// Makes all appended records durable, with one sync.
@@ -160,9 +177,10 @@ impl Log {
     /// # Errors
     /// `Unavailable` where the log was broken before, `Unknown` where the sync failed: a replay may find the unsynced
     /// records or a first part of them, and the log is broken.
+    #[cfg(test)]
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.check_sound("sync")?;
-        self.medium.sync().map_err(|cause| self.broke("sync", cause))?;
+        self.syncer.sync().inspect_err(|error| self.broken = Some(error.full_message()))?;
         self.is_synced = true;
         Ok(())
     }
@@ -194,13 +212,23 @@ impl Log {
             Some(why) => Err(Error::unavailable(format!(
                 "{doing} the log \"{}\": it failed before ({why}) and is not used again; commit the window and make a \
                  new log",
-                self.path.display()
+                self.syncer.path.display()
             ))),
         }
     }
+}
 
-    fn broke(&mut self, doing: &str, cause: io::Error) -> Error {
-        self.broken = Some(cause.to_string());
+impl Syncer {
+    /// Makes all records durable that were appended before, with one sync.
+    ///
+    /// # Errors
+    /// `Unknown`: a replay may find the unsynced records or a first part of them. L4: the log is neither synced nor
+    /// appended to again.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.medium.sync().map_err(|cause| self.failed("sync", cause))
+    }
+
+    fn failed(&self, doing: &str, cause: io::Error) -> Error {
         let refused = refused(&format!("{doing} the log"), &self.path, cause);
         Error::new(ErrorKind::Unknown, refused.to_string()).because(refused)
     }
@@ -208,7 +236,7 @@ impl Log {
 
 /// Brings the file to its full size and puts the header on it, durably. Old records need not be wiped: the fresh id
 /// makes them void.
-fn lay_out(medium: &mut dyn Medium, header: &Header) -> io::Result<()> {
+fn lay_out(medium: &dyn Medium, header: &Header) -> io::Result<()> {
     let full = header.file_bytes();
     let mut len = medium.len()?;
     if len > full {

@@ -3,9 +3,13 @@
 //!
 //! The types stand in for those of local sockets, so that all else is the same everywhere; none of them is ever made.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 pub(super) use mio::net::{TcpListener as Listener, TcpStream as Accepted};
+use mio::{Interest, Registry, Token};
 
 use crate::{
     error::{Error, Result},
@@ -25,6 +29,14 @@ pub(super) fn connect(_: &Path) -> Option<Stream> {
 
 pub(super) fn bind(_: &Path) -> Result<Listener> {
     Err(no_sockets())
+}
+
+pub(super) fn watch(_: &Registry, _: &Accepted, _: Token, _: Interest) -> io::Result<()> {
+    Ok(())
+}
+
+pub(super) fn unwatch(_: &Registry, _: &Accepted) -> io::Result<()> {
+    Ok(())
 }
 
 pub(super) fn unlink(_: &Path) {}

@@ -1,11 +1,15 @@
 //! The stone at work: one thread that reads what clients and the threads of its own process ask, decides it as one
 //! group, makes that durable with one sync, and answers. Windows go into the store's file on another thread meanwhile.
 
+mod answers;
+mod callers;
 mod clients;
 mod connections;
 mod decide;
 mod durability;
 mod flusher;
+mod line;
+mod sealer;
 
 #[cfg(test)]
 mod hostile_tests;
@@ -18,14 +22,17 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
 use crossbeam_channel::{Receiver, unbounded};
 
 use self::{
+    callers::Callers,
     connections::{Connections, Heard},
     flusher::Flusher,
+    sealer::{Answer, Batch, Sealer},
 };
 use crate::{
     clock::{monotonic, sleep},
@@ -42,13 +49,12 @@ use crate::{
         seat::{Errand, Seat, Serving, Vacant},
         socket,
         window::Window,
-        wire::Refusal,
     },
     store::{
         change::{Applied, ClientId},
         committer::{GROUP_CHANGES_MAX, Inbox, Section, Step, Work},
         desk::Desk,
-        group::{Decided, Proposal, decide, fail_unwritten},
+        group::{Decided, Proposal, decide},
         keys,
         object::{FormatRecord, StoreRecord},
         recovery::recover_log,
@@ -117,6 +123,10 @@ struct Stone<'a> {
     half: Half,
     format: FormatRecord,
     flusher: Flusher,
+    sealer: Sealer,
+    /// Groups that are in no log, or in one that has failed: answered when the store's file has them.
+    unsealed: Vec<Batch>,
+    callers: Callers,
     /// Why the last window could not be written, and when to try again.
     trouble: Option<(Error, Instant)>,
     closers: Vec<(StoreRecord, Closer)>,
@@ -150,6 +160,7 @@ impl<'a> Stone<'a> {
         let (connections, waker) = Connections::open(&socket, format.store)?;
         let is_asleep = Arc::new(AtomicBool::new(false));
         let flusher = Flusher::start(site, ground.desk, waker.clone(), is_asleep.clone())?;
+        let sealer = Sealer::start(ground.desk, waker.clone(), is_asleep.clone())?;
         let mut stone = Self {
             ground,
             guard,
@@ -164,6 +175,9 @@ impl<'a> Stone<'a> {
             half: Half::First,
             format,
             flusher,
+            sealer,
+            unsealed: Vec::new(),
+            callers: Callers::default(),
             trouble: None,
             closers: Vec::new(),
             ended: monotonic(),
@@ -188,6 +202,7 @@ impl<'a> Stone<'a> {
     fn run(&mut self) -> Result<()> {
         loop {
             self.listen()?;
+            self.heed_sealer()?;
             if self.is_full_too_early() {
                 // Whoever has something to say waits, as for a slow disk.
                 sleep(SLOW_POLL);
@@ -215,6 +230,12 @@ impl<'a> Stone<'a> {
 
     /// Sleeps until there is something to do, and takes note of who has something to say.
     fn listen(&mut self) -> Result<()> {
+        if let Some(until) = self.callers.awake_until() {
+            while !self.connections.has_unread() && self.errands.is_empty() && monotonic() < until {
+                self.connections.poll(Duration::ZERO)?;
+                thread::yield_now();
+            }
+        }
         let now = monotonic();
         let next = [
             self.window.begun.filter(|_| !self.window.is_flushing()).map(|begun| self.may_end_at(begun + WINDOW)),
@@ -227,7 +248,7 @@ impl<'a> Stone<'a> {
             sleep = Duration::ZERO;
         }
         self.is_asleep.store(true, Ordering::SeqCst);
-        if !self.errands.is_empty() || self.flusher.has_news() {
+        if !self.errands.is_empty() || self.flusher.has_news() || self.sealer.has_news() {
             sleep = Duration::ZERO;
         }
         let heard = self.connections.poll(sleep);
@@ -321,6 +342,8 @@ impl<'a> Stone<'a> {
                 Ok(())
             }
             Request::Bury(session) => {
+                // What the window shows of its leases may not be durable yet.
+                self.settle();
                 if let Err(error) = remove_if_idle(self.ground.site, &self.window, session) {
                     self.ground.site.note_trouble(&error);
                 }
@@ -352,7 +375,7 @@ impl<'a> Stone<'a> {
         for parked in self.parked.take(|parked| parked.wait_until.is_none_or(|until| now >= until)) {
             // Decided a last time: nothing that it could take has come, or it would have been served.
             let verdict = self.decide(std::slice::from_ref(&parked)).map(|mut decided| decided.verdicts.remove(0));
-            let answer = match verdict {
+            let verdict = match verdict {
                 Ok(Ok(applied)) if applied.version.is_none() => Ok(applied),
                 // It can be served after all, by a clock that has reached something: as a change that has just come.
                 Ok(Ok(_)) => {
@@ -361,7 +384,8 @@ impl<'a> Stone<'a> {
                 }
                 Ok(Err(error)) | Err(error) => Err(error),
             };
-            self.answer(parked.origin, answer);
+            let answers = vec![Answer { to: self.addressee(parked.origin), verdict }];
+            self.give(Batch { answers, syncer: None, committed: 0 }, false);
         }
         Ok(())
     }
@@ -382,7 +406,7 @@ impl<'a> Stone<'a> {
         decide(self.ground.site, &proposals(entries), &self.window, self.window.store)
     }
 
-    /// Decides a group, makes it durable, and answers.
+    /// Decides a group, and sees to it that it becomes durable and is answered then.
     fn commit(&mut self, entries: Vec<Entry>) -> Result<()> {
         if let Some((error, _)) = &self.trouble {
             let error = error.for_each_caller();
@@ -392,6 +416,7 @@ impl<'a> Stone<'a> {
         self.ground.desk.step(Step::Locked);
         self.guard.check_place()?;
         self.ground.site.verify_store()?;
+        let has_company = self.callers.note(&entries, monotonic()) || !self.sealer.is_idle();
         if let Err(error) = self.catch_up() {
             self.refuse(entries, &error);
             return Ok(());
@@ -415,7 +440,7 @@ impl<'a> Stone<'a> {
             self.window.thaw(self.ground.site)?;
             decided = self.decide_with_parked(&entries);
         }
-        let (mut verdicts, rows, after, served) = match decided {
+        let (verdicts, rows, after, served) = match decided {
             Ok(decided) => decided,
             Err(error) => {
                 self.refuse(entries, &error);
@@ -423,20 +448,11 @@ impl<'a> Stone<'a> {
             }
         };
         self.ground.desk.step(Step::Applied);
-        let mut served = served;
-        let is_for_holders = entries.iter().any(|entry| entry.change.is_for_holders());
         let may_park = entries.iter().any(|entry| entry.wait_until.is_some());
+        let is_for_holders = entries.iter().any(|entry| entry.change.is_for_holders());
         let (queues, locks) = if may_park { (queues_with_jobs(&rows), locks_in(&rows)) } else { Default::default() };
-        if !rows.is_empty()
-            && let Err(failure) = self.make_durable(rows, before, after)
-        {
-            fail_unwritten(&mut verdicts, &failure);
-            for (_, answer) in &mut served {
-                *answer = Err(failure.for_each_caller());
-            }
-        }
-        self.ground.desk.step(Step::Written);
         let now = monotonic();
+        let mut answers = Vec::with_capacity(verdicts.len() + served.len());
         let mut has_parked = false;
         for (entry, verdict) in entries.into_iter().zip(verdicts) {
             let Entry { origin, change, asked, wait_until } = entry;
@@ -445,19 +461,19 @@ impl<'a> Stone<'a> {
                     self.parked.park(Entry { origin, change, asked, wait_until: Some(until) });
                     has_parked = true;
                 }
-                _ => self.answer(origin, verdict),
+                _ => answers.push(Answer { to: self.addressee(origin), verdict }),
             }
         }
-        for (parked, answer) in served {
-            self.answer(parked.origin, answer);
-        }
-        if is_for_holders {
-            self.call_holders();
-        }
+        answers
+            .extend(served.into_iter().map(|(parked, verdict)| Answer { to: self.addressee(parked.origin), verdict }));
         if has_parked && !queues.is_empty() {
             // What came behind them in their own group may be for them.
             self.unserved.queues.extend(queues);
             self.unserved.is_due = true;
+        }
+        self.write(rows, (before, after), answers, has_company);
+        if is_for_holders {
+            self.call_holders();
         }
         Ok(())
     }
@@ -494,43 +510,20 @@ impl<'a> Stone<'a> {
         self.reopen()
     }
 
-    fn tell_closer(&mut self, closer: Closer, answer: Result<()>) {
-        match closer {
-            Closer::Own(promise) => promise.keep(answer),
-            Closer::Client { connection, ask } | Closer::Borrower { connection, ask } => {
-                self.connections.answer_ask(connection, ask, answer.map_err(Refusal::from));
-            }
-            // Where the file can't be written they look by themselves, when it can.
-            Closer::Holders => {
-                self.connections.call_holders();
-                (self.ground.on_news)(News::HoldersCalled);
-            }
-        }
-    }
-
-    fn refuse(&mut self, entries: Vec<Entry>, error: &Error) {
-        for entry in entries {
-            self.answer(entry.origin, Err(error.for_each_caller()));
-        }
-    }
-
-    fn answer(&mut self, origin: Origin, answer: Result<Applied>) {
-        match origin {
-            Origin::Own(replier) => replier.answer(answer),
-            Origin::Client { connection, number } => {
-                self.connections.answer(connection, number, answer.map_err(Refusal::from));
-            }
-        }
-    }
-
     /// W6: stop reading, close connections, close the window, mark the log unused, unlink the socket. The lock is freed
     /// by the caller.
     fn leave(mut self) -> Result<()> {
+        self.settle();
         self.connections.close();
         self.ground.seat.vacate();
         // Where the lock file was replaced another may be the stone by now, and what is there is its own.
         let closed = self.guard.check_place().and_then(|()| {
-            let closed = self.close_now().and_then(|()| self.give_up_log());
+            let closed = self.close_now();
+            if closed.is_ok() {
+                let unsealed = std::mem::take(&mut self.unsealed);
+                self.give_out(unsealed);
+            }
+            let closed = closed.and_then(|()| self.give_up_log());
             socket::unlink(&self.socket);
             closed
         });

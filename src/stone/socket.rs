@@ -3,6 +3,7 @@
 use std::{
     ffi::OsStr,
     fs, io,
+    os::fd::AsRawFd as _,
     os::unix::{
         ffi::OsStrExt as _,
         fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
@@ -11,6 +12,7 @@ use std::{
 };
 
 pub(super) use mio::net::{UnixListener as Listener, UnixStream as Accepted};
+use mio::{Interest, Registry, Token, unix::SourceFd};
 
 use crate::{
     error::{Error, Result},
@@ -45,6 +47,16 @@ fn runtime_folder(owner: u32) -> PathBuf {
 /// Connects to the stone; nothing where nobody answers.
 pub(super) fn connect(path: &Path) -> Option<Stream> {
     Stream::connect(path).ok()
+}
+
+/// Has other events of a connection told than were so far.
+pub(super) fn watch(registry: &Registry, stream: &Accepted, token: Token, interest: Interest) -> io::Result<()> {
+    registry.reregister(&mut SourceFd(&stream.as_raw_fd()), token, interest)
+}
+
+/// Has no events of a connection told any more.
+pub(super) fn unwatch(registry: &Registry, stream: &Accepted) -> io::Result<()> {
+    registry.deregister(&mut SourceFd(&stream.as_raw_fd()))
 }
 
 /// Binds the socket anew, for its owner only. Under the writer's lock: what is there is a dead stone's.

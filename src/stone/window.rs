@@ -5,6 +5,8 @@
 //! within a window each claim would pass over all rows that the claims before it took out: where a visit finds nothing
 //! is remembered, until something is put there.
 
+mod ahead;
+
 use std::{
     cell::RefCell,
     collections::{BTreeMap, HashMap},
@@ -13,6 +15,7 @@ use std::{
     time::Instant,
 };
 
+use self::ahead::Ahead;
 use crate::{
     engine::{Basis, RowSet, Rows, Visit},
     error::Result,
@@ -28,7 +31,7 @@ use crate::{
 /// The rows over the store's file.
 pub(super) struct Window {
     /// The file, as of the last window that is in it.
-    base: Box<dyn Rows + Send>,
+    base: Ahead,
     /// The store's row there.
     pub(super) basis: Basis,
     in_file: StoreRecord,
@@ -59,9 +62,9 @@ pub(super) struct Frozen {
 impl Window {
     /// Under the writer's lock, with nothing left to recover.
     pub(super) fn open(site: &Site) -> Result<Self> {
-        let base = site.engine.latest()?;
+        let base = Ahead::new(site.engine.latest()?);
         let basis = (keys::STORE.to_vec(), base.get(keys::STORE)?);
-        let store: StoreRecord = get_record(base.as_ref(), keys::STORE)?.unwrap_or_default();
+        let store: StoreRecord = get_record(&base, keys::STORE)?.unwrap_or_default();
         Ok(Self {
             base,
             basis,
@@ -150,14 +153,14 @@ impl Window {
     /// Gives the file's pages up, while somebody else may do with it what needs that nobody reads. The window is of no
     /// use afterwards; it is opened anew.
     pub(super) fn let_go_of_file(&mut self) {
-        self.base = Box::new(Nothing);
+        self.base = Ahead::new(Box::new(Nothing));
     }
 
     /// The frozen window is in the file.
     pub(super) fn thaw(&mut self, site: &Site) -> Result<()> {
-        self.base = site.engine.latest()?;
+        self.base = Ahead::new(site.engine.latest()?);
         self.basis = (keys::STORE.to_vec(), self.base.get(keys::STORE)?);
-        self.in_file = get_record(self.base.as_ref(), keys::STORE)?.unwrap_or_default();
+        self.in_file = get_record(&self.base, keys::STORE)?.unwrap_or_default();
         if let Some(frozen) = self.frozen.take() {
             let known = self.known.get_mut();
             frozen.rows.keys().filter(|key| keys::is_read_often(key)).for_each(|key| drop(known.remove(key)));
@@ -198,10 +201,10 @@ impl Rows for Window {
         };
         match &self.frozen {
             Some(frozen) => {
-                let below = Layer::new(self.base.as_ref(), &frozen.rows);
+                let below = Layer::new(&self.base, &frozen.rows);
                 Layer::new(&below, &self.current).visit(&from, end, &mut noted)?;
             }
-            None => Layer::new(self.base.as_ref(), &self.current).visit(&from, end, &mut noted)?,
+            None => Layer::new(&self.base, &self.current).visit(&from, end, &mut noted)?,
         }
         self.gaps.borrow_mut().note(start, first.as_deref().unwrap_or(end));
         Ok(())

@@ -142,7 +142,7 @@ impl Desk {
         if let Err(failure) = written {
             let failure = name_who_is_stopped(self.site.files(), "commit", failure);
             verdicts.resize_with(proposals.len(), || Err(failure.for_each_caller()));
-            fail_unwritten(&mut verdicts, &failure);
+            fail_unwritten(verdicts.iter_mut(), &failure);
         }
         verdicts
     }

@@ -87,14 +87,14 @@ fn decide_one(
     Ok(applied)
 }
 
-/// What of a group's verdicts stands though its write failed: only what was decided before any change of it had rows to
-/// write. A later conflict, lost lease or holder of a unique key may tell of rows that are not there.
-pub(crate) fn fail_unwritten(verdicts: &mut Vec<Result<Applied>>, failure: &Error) {
+/// What of the verdicts of a group, or of several in a row, stands though their write failed: only what was decided
+/// before any change of it had rows to write. A later conflict, lost lease or holder of a unique key may tell of rows
+/// that are not there.
+pub(crate) fn fail_unwritten<'a>(verdicts: impl Iterator<Item = &'a mut Result<Applied>>, failure: &Error) {
     let wrote = |verdict: &Result<Applied>| matches!(verdict, Ok(Applied { version: Some(_), .. }));
-    let sound = verdicts.iter().position(wrote).unwrap_or(verdicts.len());
-    let count = verdicts.len();
-    verdicts.truncate(sound);
-    verdicts.resize_with(count, || Err(failure.for_each_caller()));
+    for verdict in verdicts.skip_while(|verdict| !wrote(verdict)) {
+        *verdict = Err(failure.for_each_caller());
+    }
 }
 
 /// P3: a session that has beaten since it was found stopped keeps its jobs and locks.

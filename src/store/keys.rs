@@ -518,7 +518,12 @@ pub(crate) fn is_read_often(key: &[u8]) -> bool {
     )
 }
 
-/// Whether a key is one of those that claims read and remove from the front, or begins as those do.
+/// Whether a key is of a ready job or of a lane, or begins as those do: what each claim looks through.
+pub(crate) fn is_claimed_from(key: &[u8]) -> bool {
+    matches!(key.first(), Some(&(family::READY | family::LANE)))
+}
+
+/// Whether a key is of a ready job, or begins as those do.
 pub(crate) fn is_ready(key: &[u8]) -> bool {
     matches!(key.first(), Some(&(family::READY | family::KEY_INDEX)))
 }

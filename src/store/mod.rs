@@ -38,6 +38,8 @@ pub(crate) mod watch;
 #[cfg(test)]
 mod golden_tests;
 #[cfg(test)]
+mod sealing_tests;
+#[cfg(test)]
 mod snapshot_tests;
 #[cfg(test)]
 mod stamp_tests;

@@ -15,6 +15,9 @@ pub(crate) trait Courier: Send + Sync {
 
     /// Brings answers until `is_done` says so or the time has come; returns at once where somebody else does already.
     fn bring(&self, is_done: &dyn Fn() -> bool, deadline: Instant);
+
+    /// Has one of those who wait see to it, for somebody who might have and goes.
+    fn hand_on(&self);
 }
 
 /// The side that gives the answer. Dropped without one, it tells the other side that none will come.
@@ -53,6 +56,8 @@ struct State<T> {
     answer: Option<T>,
     is_gone: bool,
     courier: Option<Weak<dyn Courier>>,
+    /// How many sleep: to wake nobody costs a call of the system too, and mostly nobody sleeps here.
+    sleepers: usize,
 }
 
 trait Poke: Send + Sync {
@@ -61,14 +66,13 @@ trait Poke: Send + Sync {
 
 impl<T: Send> Poke for Shared<T> {
     fn poke(&self) {
-        let _state = self.lock();
-        self.changed.notify_all();
+        self.wake(&self.lock());
     }
 }
 
 /// The two sides of an answer.
 pub(crate) fn promise<T>() -> (Promise<T>, Awaited<T>) {
-    let state = Mutex::new(State { answer: None, is_gone: false, courier: None });
+    let state = Mutex::new(State { answer: None, is_gone: false, courier: None, sleepers: 0 });
     let shared = Arc::new(Shared { state, changed: Condvar::new() });
     (Promise { shared: shared.clone() }, Awaited { shared })
 }
@@ -78,20 +82,21 @@ impl<T> Promise<T> {
     pub(crate) fn keep(&self, answer: T) {
         let mut state = self.shared.lock();
         state.answer = Some(answer);
-        self.shared.changed.notify_all();
+        self.shared.wake(&state);
     }
 
     /// Says what will bring the answer.
     pub(crate) fn comes_by(&self, courier: Weak<dyn Courier>) {
         let mut state = self.shared.lock();
         state.courier = Some(courier);
-        self.shared.changed.notify_all();
+        self.shared.wake(&state);
     }
 
-    /// Has whoever waits look whether the courier is free.
-    pub(crate) fn poke(&self) {
-        let _state = self.shared.lock();
-        self.shared.changed.notify_all();
+    /// Has whoever waits look whether the courier is free; whether somebody does wait.
+    pub(crate) fn poke(&self) -> bool {
+        let state = self.shared.lock();
+        self.shared.wake(&state);
+        state.sleepers > 0
     }
 }
 
@@ -99,7 +104,7 @@ impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.is_gone = true;
-        self.shared.changed.notify_all();
+        self.shared.wake(&state);
     }
 }
 
@@ -112,6 +117,16 @@ impl<T: Send + 'static> Awaited<T> {
     /// Waits for the answer until then, or until something else says that the caller is called away; that is looked at
     /// when this is poked, and now and then.
     pub(crate) fn wait_or(&self, deadline: Instant, is_called_away: &dyn Fn() -> bool) -> Result<T, Missed> {
+        let answer = self.wait_or_bring(deadline, is_called_away);
+        if answer.is_err() {
+            // It may just have been this one that was to read for the others.
+            let courier = self.shared.lock().courier.as_ref().and_then(Weak::upgrade);
+            courier.iter().filter(|courier| courier.is_free()).for_each(|courier| courier.hand_on());
+        }
+        answer
+    }
+
+    fn wait_or_bring(&self, deadline: Instant, is_called_away: &dyn Fn() -> bool) -> Result<T, Missed> {
         loop {
             let courier = {
                 let mut state = self.shared.lock();
@@ -130,9 +145,10 @@ impl<T: Send + 'static> Awaited<T> {
                     if let Some(courier) = state.courier.as_ref().and_then(Weak::upgrade).filter(|it| it.is_free()) {
                         break courier;
                     }
-                    let (next, _) =
-                        self.shared.changed.wait_timeout(state, deadline - now).unwrap_or_else(PoisonError::into_inner);
-                    state = next;
+                    state.sleepers += 1;
+                    let slept = self.shared.changed.wait_timeout(state, deadline - now);
+                    (state, _) = slept.unwrap_or_else(PoisonError::into_inner);
+                    state.sleepers -= 1;
                 }
             };
             let is_done = || {
@@ -159,6 +175,13 @@ impl Poker {
 }
 
 impl<T> Shared<T> {
+    /// Wakes who sleeps here, after something has changed under the lock.
+    fn wake(&self, state: &State<T>) {
+        if state.sleepers > 0 {
+            self.changed.notify_all();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         // Each field is set as a whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -220,7 +243,11 @@ mod tests {
                 promise.keep(promises.len());
             }
             drop(lead);
-            self.promises.lock().unwrap().iter().for_each(Promise::poke);
+            self.hand_on();
+        }
+
+        fn hand_on(&self) {
+            let _ = self.promises.lock().unwrap().iter().any(Promise::poke);
         }
     }
 

@@ -145,22 +145,28 @@ impl LogFile {
         self.append(half, place, Record::torn());
     }
 
-    pub fn sync(&mut self) {
-        for slot in self.dirty_slots() {
+    /// What a sync that begins now will cover.
+    pub fn dirty(&self) -> u8 {
+        self.dirty
+    }
+
+    pub fn sync(&mut self, covered: u8) {
+        let written = self.dirty & covered;
+        for slot in (0..SLOTS).filter(|slot| written & (1 << slot) != 0) {
             self.disk.slots[slot] = self.cached.slots[slot];
         }
-        if self.dirty & HEADER != 0 {
+        if written & HEADER != 0 {
             self.disk.id = self.cached.id;
         }
-        self.dirty = 0;
+        self.dirty &= !covered;
     }
 
     /// A sync that failed: written or not, the system has forgotten that it should be.
-    pub fn fail_sync(&mut self, written: bool) {
+    pub fn fail_sync(&mut self, covered: u8, written: bool) {
         if written {
-            self.sync();
+            self.sync(covered);
         }
-        self.dirty = 0;
+        self.dirty &= !covered;
     }
 
     /// What a power cut may leave.

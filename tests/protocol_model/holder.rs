@@ -3,7 +3,7 @@
 use crate::{
     disk::{Image, NO_LOG, Record, SLOTS_PER_HALF, replay},
     rules::{Bug, Scope},
-    state::{Change, Commit, Group, History, Holder, Phase, Role, SecondTry, Stage, State, Status, Window},
+    state::{Change, Commit, Flight, Group, History, Holder, Phase, Role, SecondTry, Stage, State, Status, Window},
     steps::{Action, Failed, OnDisk, Steps},
 };
 
@@ -36,8 +36,23 @@ pub fn steps(steps: &mut Steps, holder: &Holder) {
 
 impl Holder {
     pub fn new(role: Role, view: Image) -> Self {
-        let (window, group) = (Window::default(), Group::default());
-        Self { role, phase: Phase::Begin, view, commit: None, again: None, second_try: SecondTry::None, window, group }
+        let (window, flight, group) = (Window::default(), Flight::default(), Group::default());
+        Self {
+            role,
+            phase: Phase::Begin,
+            view,
+            commit: None,
+            again: None,
+            second_try: SecondTry::None,
+            window,
+            flight,
+            group,
+        }
+    }
+
+    /// What the next group is decided on: what is synced, and what is being synced.
+    fn ahead(&self, scope: &Scope) -> Image {
+        with(self.view, self.flight.changes, scope)
     }
 
     fn begin_commit(&mut self, image: Image, phase: Phase) {
@@ -154,12 +169,12 @@ fn returned(state: &mut State, holder: &Holder, Commit { image, closes, .. }: Co
         (Phase::CreateFlag, _) => {
             *of(state) = Holder { phase: Phase::Serve, group: holder.group, ..Holder::new(holder.role, image) };
             if scope.has(Bug::FlagBeforeLog) {
-                state.log.sync();
+                state.log.sync(state.log.dirty());
             }
         }
         (Phase::Mend, _) => {
             *of(state) = Holder { phase: Phase::CreateHeader, ..Holder::new(holder.role, image) };
-            if holder.group.stage == Stage::Kept {
+            if matches!(holder.group.stage, Stage::Kept | Stage::Around) {
                 answer(state, image, holder.group.changes, scope);
             } else {
                 // What came in before something failed waits for the new log.
@@ -203,9 +218,6 @@ fn failed(state: &mut State, holder: &Holder, scope: &Scope) {
             holder.commit = None;
             if holder.phase != Phase::Leave {
                 holder.phase = Phase::Mend;
-            }
-            if holder.group.stage == Stage::Around {
-                holder.group.stage = Stage::Kept;
             }
         }
     }
@@ -257,14 +269,14 @@ fn create_header(steps: &mut Steps) {
 
 fn create_sync(steps: &mut Steps) {
     steps.add(Action::SyncLogHeader, |state| {
-        state.log.sync();
+        state.log.sync(state.log.dirty());
         let id = state.log.cached.id;
         commit_flag(state, id);
     });
     if steps.from.budget.faults > 0 {
         steps.add(Action::FailLogHeader, |state| {
             state.budget.faults -= 1;
-            state.log.fail_sync(false);
+            state.log.fail_sync(state.log.dirty(), false);
             of(state).phase = Phase::CreateHeader;
         });
     }
@@ -281,17 +293,22 @@ fn frames(steps: &mut Steps, holder: &Holder) {
     if holder.group.stage != Stage::Gathering {
         return;
     }
+    let ahead = holder.ahead(steps.scope);
     for (index, client) in steps.from.clients.iter().enumerate() {
-        let (known, now) = (holder.view.verdicts[index], Change::new(index, client.number));
-        if client.status == Status::Sent {
+        let (known, now) = (ahead.verdicts[index], Change::new(index, client.number));
+        if client.status == Status::Sent && known < now.number() {
             steps.add(Action::ReadFrame(index), |state| {
-                if known >= now.number() {
-                    // A2: answered again. All of the view is synced between two groups.
-                    state.answer(now, holder.view.history.version_of(now), steps.scope);
-                } else {
-                    state.clients[index].status = Status::Grouped;
-                    join(of(state), now);
-                }
+                state.clients[index].status = Status::Grouped;
+                join(of(state), now);
+            });
+        } else if client.status == Status::Sent && holder.view.verdicts[index] >= now.number() {
+            // A2: answered again, when it is synced.
+            steps.add(Action::ReadFrame(index), |state| {
+                state.answer(now, holder.view.history.version_of(now), steps.scope);
+            });
+        } else if client.status == Status::Sent && steps.scope.has(Bug::AnsweredOnUnsynced) {
+            steps.add(Action::AnswerOnUnsynced(index), |state| {
+                state.answer(now, ahead.history.version_of(now), steps.scope);
             });
         }
         if client.late != 0 {
@@ -313,36 +330,43 @@ fn join(holder: &mut Holder, change: Change) {
     }
 }
 
-/// L3: append, sync, answer.
+/// L3: append, sync, answer. While one record is synced the next may be appended; then it waits for the next sync.
 fn group(steps: &mut Steps, holder: &Holder) {
-    match holder.group.stage {
-        Stage::Gathering => {
-            append(steps, holder);
-            go_around(steps, holder);
-        }
-        Stage::Appended | Stage::AnsweredEarly => sync(steps, holder),
-        Stage::Kept | Stage::Around => {}
+    if holder.group.stage == Stage::Gathering {
+        append(steps, holder);
+        go_around(steps, holder);
+    }
+    if !holder.flight.changes.is_empty() {
+        sync(steps, holder);
     }
 }
 
 fn append(steps: &mut Steps, holder: &Holder) {
-    let Holder { group: Group { changes, .. }, window, view, phase, .. } = *holder;
+    let Holder { group: Group { changes, .. }, window, flight, view, phase, .. } = *holder;
     if changes.is_empty() || window.used == SLOTS_PER_HALF || phase != Phase::Serve {
         return;
     }
     let previous = (window.used > 0).then_some(window.sum);
-    let record = Record::new(view.log, view.history.version(), changes, previous, steps.scope);
+    let before = holder.ahead(steps.scope).history.version();
+    let record = Record::new(view.log, before, changes, previous, steps.scope);
     steps.add(Action::Append, |state| {
         state.log.append(window.half, window.used, record);
+        let slots = state.log.dirty();
         let holder = of(state);
         holder.window = Window { used: window.used + 1, sum: record.sum, ..window };
-        holder.group.stage = Stage::Appended;
+        if flight.changes.is_empty() {
+            holder.flight = Flight { changes, slots, is_answered: false };
+            holder.group = Group::default();
+        } else {
+            holder.group.stage = Stage::Appended;
+        }
     });
     if steps.from.budget.faults > 0 {
         for how in [Failed::Kept, Failed::Dropped] {
             steps.add(Action::FailAppend(how), |state| {
                 state.log.append_torn(window.half, window.used);
-                fail_log(state, holder, how, steps.scope);
+                // What is being synced may still be, and is answered then.
+                fail_log(state, holder.group.changes, how);
             });
         }
     }
@@ -352,7 +376,7 @@ fn append(steps: &mut Steps, holder: &Holder) {
 /// neither, the records after it would continue from nothing.
 fn go_around(steps: &mut Steps, holder: &Holder) {
     let Holder { group: Group { changes, .. }, window, phase, commit, .. } = *holder;
-    let is_free = commit.is_none() && window.used == 0;
+    let is_free = commit.is_none() && window.used == 0 && holder.flight.changes.is_empty();
     if changes.is_empty() || phase != Phase::Serve || !is_free || steps.from.budget.large == 0 {
         return;
     }
@@ -374,51 +398,71 @@ fn go_around(steps: &mut Steps, holder: &Holder) {
 
 fn sync(steps: &mut Steps, holder: &Holder) {
     let scope = steps.scope;
-    let Group { changes, stage } = holder.group;
-    let view = with(holder.view, changes, scope);
+    let Holder { flight, group, .. } = *holder;
+    let view = holder.ahead(scope);
+    let is_next_appended = group.stage == Stage::Appended;
     steps.add(Action::SyncLog, |state| {
-        state.log.sync();
+        state.log.sync(flight.slots);
+        let slots = state.log.dirty();
         let holder = of(state);
         holder.view = view;
-        holder.group = Group::default();
-        if stage == Stage::Appended {
-            answer(state, view, changes, scope);
+        holder.flight = Flight::default();
+        if is_next_appended {
+            holder.flight = Flight { changes: group.changes, slots, is_answered: scope.has(Bug::SyncCoversLater) };
+            holder.group = Group::default();
+        }
+        if !flight.is_answered {
+            answer(state, view, flight.changes, scope);
+        }
+        if is_next_appended && scope.has(Bug::SyncCoversLater) {
+            answer(state, with(view, group.changes, scope), group.changes, scope);
         }
     });
-    if scope.has(Bug::AnswerBeforeSync) && stage == Stage::Appended {
+    if scope.has(Bug::AnswerBeforeSync) && !flight.is_answered {
         steps.add(Action::AnswerBeforeSync, |state| {
-            of(state).group.stage = Stage::AnsweredEarly;
-            answer(state, view, changes, scope);
+            of(state).flight.is_answered = true;
+            answer(state, view, flight.changes, scope);
         });
     }
     if steps.from.budget.faults > 0 {
         for how in [Failed::Kept, Failed::Dropped] {
             for on_disk in [OnDisk::Written, OnDisk::Lost] {
                 steps.add(Action::FailSync(how, on_disk), |state| {
-                    state.log.fail_sync(on_disk == OnDisk::Written);
+                    state.log.fail_sync(flight.slots, on_disk == OnDisk::Written);
                     if scope.has(Bug::AppendAfterFailedSync) {
                         state.budget.faults -= 1;
-                    } else {
-                        fail_log(state, holder, how, scope);
+                        return;
                     }
+                    // What was decided behind it has the same fate; what was only read is decided anew.
+                    let is_behind = matches!(group.stage, Stage::Appended | Stage::Kept);
+                    let behind = if is_behind { group.changes } else { unread(state, group.changes) };
+                    of(state).flight = Flight::default();
+                    fail_log(state, flight.changes.followed_by(behind), how);
                 });
             }
         }
     }
 }
 
-/// L4: this log is not appended to again. The group is committed with all that is in the view, and then answered; or it
-/// is dropped, and its senders are told that its fate is unknown, for it may be in the log all the same.
-fn fail_log(state: &mut State, before: &Holder, how: Failed, scope: &Scope) {
+/// Gives frames back that were read into a group which was not decided yet.
+fn unread(state: &mut State, changes: History) -> History {
+    for change in changes.iter() {
+        let client = &mut state.clients[change.client()];
+        if client.status == Status::Grouped && client.number == change.number() {
+            client.status = Status::Sent;
+        }
+    }
+    History::default()
+}
+
+/// L4: this log is not appended to again. The changes are committed with all that is in the view, and then answered; or
+/// they are dropped, and their senders are told that their fate is unknown, for they may be in the log all the same.
+fn fail_log(state: &mut State, changes: History, how: Failed) {
     state.budget.faults -= 1;
-    let changes = before.group.changes;
     let holder = of(state);
     holder.phase = Phase::Mend;
     match how {
-        Failed::Kept => {
-            holder.view = with(holder.view, changes, scope);
-            holder.group.stage = Stage::Kept;
-        }
+        Failed::Kept => holder.group = Group { changes, stage: Stage::Kept },
         Failed::Dropped => {
             holder.group = Group::default();
             leave_unknown(state, changes);
@@ -439,7 +483,7 @@ fn leave_unknown(state: &mut State, changes: History) {
 /// L3: the window's rows are frozen, and written to redb while the next window fills the other half. That half must
 /// be free: the commit of the window that it held has returned.
 fn window(steps: &mut Steps, holder: &Holder) {
-    if holder.group.stage != Stage::Gathering {
+    if holder.group.stage != Stage::Gathering || !holder.flight.changes.is_empty() {
         return;
     }
     if holder.window.used > 0 && holder.commit.is_none() {
@@ -469,14 +513,16 @@ fn window(steps: &mut Steps, holder: &Holder) {
 
 /// All of the view goes into redb, with `log: none`; what is in flight must have ended, and no record be half done.
 fn close(steps: &mut Steps, holder: &Holder) {
-    let is_between_groups = matches!(holder.group.stage, Stage::Gathering | Stage::Kept);
-    if holder.commit.is_some() || !is_between_groups {
+    let is_between_groups = matches!(holder.group.stage, Stage::Gathering | Stage::Kept | Stage::Around);
+    if holder.commit.is_some() || !is_between_groups || !holder.flight.changes.is_empty() {
         return;
     }
+    let kept = if holder.group.stage == Stage::Kept { holder.group.changes } else { History::default() };
+    let view = with(holder.view, kept, steps.scope);
     steps.add(Action::BeginCommit, |state| {
         let redb = state.redb.primary;
         let holder = of(state);
-        let rows = if steps.scope.has(Bug::LeaveWithoutWindow) { redb } else { holder.view };
+        let rows = if steps.scope.has(Bug::LeaveWithoutWindow) { redb } else { view };
         let keeps_flag = steps.scope.has(Bug::MendKeepsFlag) && holder.phase == Phase::Mend;
         let log = if keeps_flag { rows.log } else { NO_LOG };
         holder.commit = Some(Commit { image: Image { log, ..rows }, flipped: false, closes: true });

@@ -55,31 +55,31 @@ fn assert_found(bug: Bug, invariant: &str, scope: &Scope) {
 #[test]
 fn protocol_outlasts_a_death_and_a_power_cut() {
     let budget = Budget { stones: 2, kills: 1, cuts: 1, ..QUIET };
-    assert_holds(&protocol([2, 2], false, budget), 300_000);
+    assert_holds(&protocol([2, 2], false, budget), 350_000);
 }
 
 #[test]
 fn protocol_outlasts_two_deaths_and_two_power_cuts() {
     let budget = Budget { stones: 3, kills: 2, cuts: 2, ..QUIET };
-    assert_holds(&protocol([1, 1], false, budget), 130_000);
+    assert_holds(&protocol([1, 1], false, budget), 140_000);
 }
 
 #[test]
 fn protocol_outlasts_failed_writes_with_a_death() {
     let budget = Budget { stones: 2, kills: 1, faults: 1, ..QUIET };
-    assert_holds(&protocol([2, 1], false, budget), 190_000);
+    assert_holds(&protocol([2, 1], false, budget), 235_000);
 }
 
 #[test]
 fn protocol_outlasts_failed_writes_with_a_power_cut() {
     let budget = Budget { stones: 2, cuts: 1, faults: 1, ..QUIET };
-    assert_holds(&protocol([2, 1], false, budget), 140_000);
+    assert_holds(&protocol([2, 1], false, budget), 162_000);
 }
 
 #[test]
 fn protocol_outlasts_two_failed_writes() {
     let budget = Budget { stones: 2, kills: 1, faults: 2, ..QUIET };
-    assert_holds(&protocol([1, 1], false, budget), 160_000);
+    assert_holds(&protocol([1, 1], false, budget), 240_000);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn protocol_outlasts_a_window_that_is_tried_again_while_another_has_come() {
     let budget = Budget { stones: 2, kills: 1, faults: 2, ..QUIET };
     assert_holds(&protocol([2, 0], false, budget), 47_000);
     let budget = Budget { stones: 2, cuts: 1, faults: 1, ..QUIET };
-    assert_holds(&protocol([2, 0], true, budget), 38_000);
+    assert_holds(&protocol([2, 0], true, budget), 37_000);
 }
 
 #[test]
@@ -101,19 +101,19 @@ fn protocol_outlasts_groups_around_the_log() {
 #[test]
 fn protocol_applies_what_is_sent_again_once() {
     let budget = Budget { stones: 2, kills: 1, breaks: 2, ..QUIET };
-    assert_holds(&protocol([2, 1], false, budget), 90_000);
+    assert_holds(&protocol([2, 1], false, budget), 95_000);
 }
 
 #[test]
 fn snapshots_see_all_that_was_answered_before_them() {
     let budget = Budget { stones: 2, kills: 1, leaves: 1, ..QUIET };
-    assert_holds(&protocol([2, 1], true, budget), 370_000);
+    assert_holds(&protocol([2, 1], true, budget), 378_000);
 }
 
 #[test]
 fn snapshots_see_all_that_was_answered_beside_failed_writes() {
     let budget = Budget { kills: 1, faults: 1, ..QUIET };
-    assert_holds(&protocol([1, 1], true, budget), 77_000);
+    assert_holds(&protocol([1, 1], true, budget), 88_000);
 }
 
 /// Chaining is the second line here: versions and a log's id in each checksum keep old records out. It stays the rule,
@@ -121,7 +121,7 @@ fn snapshots_see_all_that_was_answered_beside_failed_writes() {
 #[test]
 fn log_id_in_each_record_keeps_old_records_out_without_the_chain() {
     let budget = Budget { stones: 2, kills: 1, faults: 1, ..QUIET };
-    assert_holds(&Scope { id_instead_of_chain: true, ..protocol([2, 1], false, budget) }, 190_000);
+    assert_holds(&Scope { id_instead_of_chain: true, ..protocol([2, 1], false, budget) }, 235_000);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn group_around_the_log_that_is_answered_early_is_found() {
 #[test]
 fn records_without_a_chain_are_found() {
     let budget = Budget { stones: 2, faults: 1, ..QUIET };
-    assert_found(Bug::NoChain, "INV-2", &protocol([1, 1], false, budget));
+    assert_found(Bug::NoChain, "INV-5", &protocol([1, 1], false, budget));
 }
 
 #[test]
@@ -176,6 +176,17 @@ fn records_without_a_log_id_are_found() {
 #[test]
 fn answer_before_the_sync_is_found() {
     assert_found(Bug::AnswerBeforeSync, "INV-4", &protocol([1, 0], false, QUIET));
+}
+
+#[test]
+fn sync_taken_to_cover_a_later_record_is_found() {
+    assert_found(Bug::SyncCoversLater, "INV-4", &protocol([1, 1], false, Budget { cuts: 1, ..QUIET }));
+}
+
+#[test]
+fn answer_on_rows_that_are_not_synced_is_found() {
+    let budget = Budget { breaks: 1, ..QUIET };
+    assert_found(Bug::AnsweredOnUnsynced, "INV-4", &protocol([1, 1], false, budget));
 }
 
 #[test]

@@ -25,6 +25,10 @@ pub enum Bug {
     NoLogId,
     /// L3: the answer goes out before the sync.
     AnswerBeforeSync,
+    /// L3: a sync is taken to cover a record that was appended after it had begun.
+    SyncCoversLater,
+    /// L3, A2: what is decided on rows that are not synced yet is answered at once: here, a change that is sent again.
+    AnsweredOnUnsynced,
     /// L6: what was replayed is committed and the store goes on to name the log.
     RecoveryKeepsFlag,
     /// R2: a snapshot does not ask the stone to close its window.

@@ -50,7 +50,8 @@ pub struct State {
 pub struct Holder {
     pub role: Role,
     pub phase: Phase,
-    /// The newest state as this process knows it: for a stone that of redb, the frozen window and the open one.
+    /// The newest state as this process knows it: for a stone that of redb, the frozen window and what is synced of the
+    /// open one.
     pub view: Image,
     /// The redb commit in flight: at most one.
     pub commit: Option<Commit>,
@@ -60,7 +61,19 @@ pub struct Holder {
     /// Only with a bug: what became of a second try of that window, beside the first.
     pub second_try: SecondTry,
     pub window: Window,
+    /// What is appended and being synced; the next group is decided on it meanwhile.
+    pub flight: Flight,
     pub group: Group,
+}
+
+/// A record whose sync goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Flight {
+    pub changes: History,
+    /// What the sync covers: what was appended when it began.
+    pub slots: u8,
+    /// Only with a bug: it is answered already.
+    pub is_answered: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -133,11 +146,9 @@ pub struct Group {
 pub enum Stage {
     #[default]
     Gathering,
-    /// Written to the log and not synced.
+    /// Written to the log behind a record whose sync goes on; the next one covers it.
     Appended,
-    /// Only with a bug: answered, and not synced.
-    AnsweredEarly,
-    /// L4: its record failed. It is in the view all the same, and is answered when redb has it.
+    /// L4: its record failed. It goes into redb all the same, and is answered when it is there.
     Kept,
     /// No half has room for it. It is in the view and on its way to redb, and is answered when that has it.
     Around,
@@ -257,6 +268,11 @@ impl History {
     pub fn begins(self, longer: Self) -> bool {
         let bits = 4 * u32::from(self.version());
         bits == 0 || (longer.0 ^ self.0) << (32 - bits) == 0
+    }
+
+    pub fn followed_by(mut self, other: Self) -> Self {
+        other.iter().for_each(|change| self.push(change));
+        self
     }
 
     pub fn has_one_twice(self) -> bool {

@@ -21,11 +21,14 @@ pub enum Action {
     FailLogHeader,
     /// The stone reads a client's frame; or an older one, of a connection that the client gave up.
     ReadFrame(usize),
+    /// Only with a bug.
+    AnswerOnUnsynced(usize),
     ReadLateFrame(usize),
     Append,
     /// The append fails; the stone keeps the group in its view (and so in redb), or drops it.
     FailAppend(Failed),
-    /// With the answers: a death between them is one before the sync that finds the record on the disk.
+    /// With the answers: a death between them is one before the sync that finds the record on the disk. The sync began
+    /// when the record was appended, or the sync before it ended.
     SyncLog,
     /// The sync fails, though it has written the record or has not.
     FailSync(Failed, OnDisk),

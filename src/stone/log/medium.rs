@@ -14,21 +14,22 @@ use crate::{
 };
 
 /// Bytes at positions, of which those are durable that were there when [`Medium::sync`] last returned `Ok`.
-pub(crate) trait Medium: Send {
+pub(crate) trait Medium: Send + Sync {
     /// Reads from `offset` until `buffer` is full or the bytes end; returns how many were read.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Writes all of `bytes`. After an error any part of them may be written.
-    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Makes all that was written durable, the length with it. After an error any part of it may be.
-    fn sync(&mut self) -> io::Result<()>;
+    /// Makes all durable that was written before this was called, the length with it; others may write meanwhile. After
+    /// an error any part of it may be.
+    fn sync(&self) -> io::Result<()>;
 
     /// How many bytes there are.
     fn len(&self) -> io::Result<u64>;
 
     /// Cuts the bytes off, or adds zeros.
-    fn set_len(&mut self, len: u64) -> io::Result<()>;
+    fn set_len(&self, len: u64) -> io::Result<()>;
 }
 
 /// A file, behind a hook where there is one.
@@ -72,12 +73,12 @@ impl Medium for LogFile {
         files::read_at(&self.file, buffer, offset)
     }
 
-    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.ask(StorageOperation::Write, bytes.len() as u64)?;
         files::write_at(&self.file, bytes, offset)
     }
 
-    fn sync(&mut self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         self.ask(StorageOperation::Sync, 0)?;
         self.file.sync_data()?;
         // What is in a file that was removed or replaced is lost to who recovers: it is not durable.
@@ -92,7 +93,7 @@ impl Medium for LogFile {
         Ok(self.file.metadata()?.len())
     }
 
-    fn set_len(&mut self, len: u64) -> io::Result<()> {
+    fn set_len(&self, len: u64) -> io::Result<()> {
         self.ask(StorageOperation::SetLen, len)?;
         self.file.set_len(len)
     }

@@ -3,12 +3,15 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     io::{self, Read as _, Write as _},
+    net::Shutdown,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use mio::{Events, Interest, Poll, Token, Waker};
+
+use super::line::{Line, Sent};
 
 use crate::{
     clock::{deadline_after, monotonic},
@@ -17,8 +20,8 @@ use crate::{
     stone::{
         entry::{Entry, Origin},
         parked::LIFE_MAX,
-        socket::{self, Accepted, Listener},
-        wire::{FRAME_BYTES_MAX, Hello, PROTOCOL, Purpose, Refusal, Reply, Request, Welcome, put_frame, take_frame},
+        socket::{self, Listener},
+        wire::{FRAME_BYTES_MAX, Hello, PROTOCOL, Purpose, Refusal, Reply, Request, Welcome, take_frame},
     },
     store::change::{Applied, ClientId},
 };
@@ -29,8 +32,6 @@ const FIRST: usize = 2;
 
 /// How much is read from one connection before the next has its turn.
 const READ_BYTES_MAX: usize = 256 << 10;
-/// How much may wait for a client that does not read its answers, before it is given up.
-const UNSENT_BYTES_MAX: usize = 64 << 20;
 /// How many clients there may be.
 const CONNECTIONS_MAX: usize = 4_096;
 
@@ -82,14 +83,13 @@ pub(super) struct Connections {
 
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Connection {
-    stream: Accepted,
+    line: Arc<Line>,
     client: Option<ClientId>,
     purpose: Purpose,
     input: Vec<u8>,
-    output: Vec<u8>,
-    sent: usize,
     is_unread: bool,
-    is_unsent: bool,
+    /// It has not taken all that was said, and is watched for when it can.
+    is_stuck: bool,
     /// The other end says no more: what it said last is followed by an end that no further event tells of.
     is_ended: bool,
     /// When it last said something.
@@ -139,8 +139,7 @@ impl Connections {
                 WAKER => {}
                 Token(number) => {
                     if let Some(connection) = self.open.get_mut(&number) {
-                        if event.is_writable() && connection.sent < connection.output.len() && !connection.is_unsent {
-                            connection.is_unsent = true;
+                        if connection.is_stuck && event.is_writable() {
                             self.unsent.push(number);
                         }
                         connection.is_ended |= event.is_read_closed() || event.is_error();
@@ -173,21 +172,18 @@ impl Connections {
             };
             let number = self.next;
             self.next += 1;
-            let interest = Interest::READABLE | Interest::WRITABLE;
             if self.open.len() >= CONNECTIONS_MAX
-                || self.poll.registry().register(&mut stream, Token(number), interest).is_err()
+                || self.poll.registry().register(&mut stream, Token(number), Interest::READABLE).is_err()
             {
                 continue; // closed as it is dropped
             }
             let connection = Connection {
-                stream,
+                line: Arc::new(Line::new(stream)),
                 client: None,
                 purpose: Purpose::Work,
                 input: Vec::new(),
-                output: Vec::new(),
-                sent: 0,
                 is_unread: true,
-                is_unsent: false,
+                is_stuck: false,
                 is_ended: false,
                 life: monotonic(),
                 has_returned: false,
@@ -225,7 +221,7 @@ impl Connections {
                 self.unread.push_back(number);
                 break;
             }
-            match connection.stream.read(&mut self.chunk) {
+            match (&connection.line.stream).read(&mut self.chunk) {
                 Ok(0) => {
                     is_over = true;
                     break;
@@ -269,10 +265,7 @@ impl Connections {
                         used += length;
                         is_sound = greet(connection, &hello, self.store);
                         older = (is_sound && hello.purpose == Purpose::Work).then_some(hello.client);
-                        if !connection.is_unsent {
-                            connection.is_unsent = true;
-                            self.unsent.push(number);
-                        }
+                        self.unsent.push(number);
                     }
                     Ok(None) => break,
                     Err(_) => is_sound = false,
@@ -346,9 +339,11 @@ impl Connections {
     }
 
     fn end(&mut self, number: usize) {
-        if let Some(mut connection) = self.open.remove(&number) {
-            Self::send(&mut connection);
-            let _ = self.poll.registry().deregister(&mut connection.stream);
+        if let Some(Connection { line, .. }) = self.open.remove(&number) {
+            line.send();
+            let _ = socket::unwatch(self.poll.registry(), &line.stream);
+            // The sealer may have it for a moment longer.
+            let _ = line.stream.shutdown(Shutdown::Both);
             self.heard.push_back(Heard::Gone { connection: number });
         }
     }
@@ -364,6 +359,11 @@ impl Connections {
         }
     }
 
+    /// Where the answers of a connection go; nowhere where it is gone.
+    pub(super) fn line(&self, connection: usize) -> Option<Arc<Line>> {
+        self.open.get(&connection).map(|connection| connection.line.clone())
+    }
+
     pub(super) fn answer(&mut self, connection: usize, number: u64, answer: Result<Applied, Refusal>) {
         self.say(connection, &Reply::Change { number, answer });
     }
@@ -375,60 +375,41 @@ impl Connections {
     /// Says a byte on each lifeline. Who does not read it has others before it that say the same.
     pub(super) fn call_holders(&mut self) {
         for connection in self.open.values_mut().filter(|connection| connection.purpose == Purpose::Lifeline) {
-            let _ = connection.stream.write(&[1]);
+            let _ = (&connection.line.stream).write(&[1]);
         }
     }
 
     fn say(&mut self, number: usize, reply: &Reply) {
         // Who is gone asks whoever commits next.
-        let Some(connection) = self.open.get_mut(&number) else { return };
-        if put_frame(&mut connection.output, reply).is_err() {
-            // An answer that is too large for a frame: the client asks again, and is told so by the same end.
-            let error = Error::invalid("the answer is too large for one message; ask for less at once");
-            if let Reply::Change { number, .. } = reply {
-                let _ = put_frame(
-                    &mut connection.output,
-                    &Reply::Change { number: *number, answer: Err(Refusal::from(error)) },
-                );
-            }
-        }
-        if !connection.is_unsent {
-            connection.is_unsent = true;
+        let Some(connection) = self.open.get(&number) else { return };
+        if connection.line.reply(reply) {
             self.unsent.push(number);
         }
+    }
+
+    /// Takes note of connections that did not take all that was said.
+    pub(super) fn note_unsent(&mut self, numbers: &[usize]) {
+        self.unsent.extend(numbers);
     }
 
     /// Sends what was said.
     pub(super) fn flush(&mut self) {
         for number in std::mem::take(&mut self.unsent) {
-            let Some(mut connection) = self.open.remove(&number) else { continue };
-            connection.is_unsent = false;
-            let is_well = Self::send(&mut connection);
-            self.open.insert(number, connection);
+            let Some(connection) = self.open.get_mut(&number) else { continue };
+            let sent = connection.line.send();
+            let is_stuck = sent == Sent::Some;
+            let mut is_well = sent != Sent::Never;
+            if is_well && is_stuck != connection.is_stuck {
+                connection.is_stuck = is_stuck;
+                // Only then: else each answer that a client reads would be an event.
+                let interest = if is_stuck { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+                let watched = socket::watch(self.poll.registry(), &connection.line.stream, Token(number), interest);
+                is_well = watched.is_ok();
+            }
             if !is_well {
                 self.end(number);
             }
         }
-    }
-
-    fn send(connection: &mut Connection) -> bool {
-        while connection.sent < connection.output.len() {
-            match connection.stream.write(&connection.output[connection.sent..]) {
-                Ok(0) => return false,
-                Ok(count) => connection.sent += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return connection.output.len() - connection.sent <= UNSENT_BYTES_MAX;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return false,
-            }
-        }
-        connection.output.clear();
-        connection.sent = 0;
-        if connection.output.capacity() > READ_BYTES_MAX {
-            connection.output = Vec::new();
-        }
-        true
     }
 
     /// Waits until a client that has borrowed the lock gives it back, or is gone, or has shown no life for so long;
@@ -469,15 +450,16 @@ fn greet(connection: &mut Connection, hello: &Hello, store: [u8; 16]) -> bool {
     } else {
         Welcome::No { protocol: PROTOCOL, store }
     };
-    put_frame(&mut connection.output, &welcome).is_ok() && is_welcome
+    connection.line.say(&welcome);
+    is_welcome
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Write as _, net::Shutdown, os::unix::net::UnixStream};
+    use std::{io::Write as _, os::unix::net::UnixStream};
 
     use super::*;
-    use crate::store::conflict::Version;
+    use crate::{stone::wire::put_frame, store::conflict::Version};
 
     #[test]
     fn client_that_speaks_and_goes_at_once_is_heard_and_seen_to_go() {

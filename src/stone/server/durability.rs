@@ -2,18 +2,25 @@
 
 use std::time::Instant;
 
-use super::{RETRY_EVERY, Stone, WINDOW_BYTES_MAX};
+use super::{
+    RETRY_EVERY, Stone, WINDOW_BYTES_MAX,
+    sealer::{Answer, Batch, Unsealed, give_out},
+};
 use crate::{
     clock::monotonic,
     codec,
     engine::RowSet,
     error::{Error, ErrorKind, Result},
-    stone::{candidate::News, log::Log, window::Window},
+    stone::{
+        candidate::News,
+        log::{Log, Syncer},
+        window::Window,
+    },
     store::{
         desk::{Step, write_and_know},
+        group::{committed, fail_unwritten},
         keys,
         object::{LogRecord, StoreRecord},
-        paths::Path,
     },
 };
 
@@ -52,49 +59,145 @@ impl Stone<'_> {
         if self.is_log_named { self.say_no_log() } else { Ok(()) }
     }
 
-    /// Makes a group's rows durable, by the log or in the store's file.
-    ///
-    /// # Errors
-    /// `Unknown` where the rows may come into the file later.
-    pub(super) fn make_durable(&mut self, rows: RowSet, before: StoreRecord, after: StoreRecord) -> Result<()> {
-        let own = after.version.0 - before.version.0;
-        if self.log.is_none() {
-            self.write_through(rows, before, after)?;
+    /// Writes a group's rows to the log or into the store's file, and sees to its answers.
+    pub(super) fn write(
+        &mut self,
+        rows: RowSet,
+        (before, after): (StoreRecord, StoreRecord),
+        answers: Vec<Answer>,
+        has_company: bool,
+    ) {
+        let committed = committed(before.version, after.version);
+        let mut batch = Batch { answers, syncer: None, committed };
+        let written = if rows.is_empty() {
+            Ok(())
+        } else if self.log.is_none() {
+            self.write_through(rows, before, after)
         } else {
-            self.write_to_log(rows, before, after)?;
+            match self.write_to_log(rows, before, after) {
+                Ok(Some(syncer)) => {
+                    batch.syncer = Some(syncer);
+                    Ok(())
+                }
+                Ok(None) => {
+                    // What was decided before is answered before.
+                    self.settle();
+                    self.is_behind_log = true;
+                    self.unsealed.push(batch);
+                    self.answer_unsealed();
+                    return;
+                }
+                Err(error) => Err(error),
+            }
+        };
+        if let Err(failure) = written {
+            batch.committed = 0;
+            fail_unwritten(batch.answers.iter_mut().map(|answer| &mut answer.verdict), &failure);
         }
-        self.ground.desk.paths.add(Path::OwnStone, own);
-        Ok(())
+        self.give(batch, has_company);
     }
 
-    fn write_to_log(&mut self, rows: RowSet, before: StoreRecord, after: StoreRecord) -> Result<()> {
+    /// What makes a group durable that was appended to the log; nothing where the log could not take it: it is in the
+    /// window alone then.
+    fn write_to_log(&mut self, rows: RowSet, before: StoreRecord, after: StoreRecord) -> Result<Option<Syncer>> {
         let bytes = Log::record_bytes(&rows);
         if self.log.as_ref().is_some_and(|log| !log.fits(bytes)) {
             self.turn_over()?;
         }
-        let logged = match self.log.as_mut().filter(|log| log.fits(bytes)) {
-            Some(log) => {
-                let appended = log.append(before.version, after.version, &rows);
-                self.ground.desk.step(Step::Appended);
-                appended.and_then(|()| log.sync()).inspect_err(|error| {
-                    // L4: a log that failed is never appended to again.
-                    self.ground.site.note_trouble(error);
-                    self.log = None;
-                })
+        let mut syncer = None;
+        if let Some(log) = self.log.as_mut().filter(|log| log.fits(bytes)) {
+            let appended = log.append(before.version, after.version, &rows);
+            syncer = Some(log.syncer());
+            self.ground.desk.step(Step::Appended);
+            if let Err(error) = appended {
+                syncer = None;
+                self.settle();
+                self.lose_log(Unsealed { error, batches: Vec::new() });
             }
-            // Larger than half of the log: the store's file takes it.
-            None => Err(Error::unavailable("the group is larger than half of the log")),
-        };
-        self.window.absorb(rows, after, monotonic());
-        if logged.is_err() {
-            self.is_behind_log = true;
-            self.catch_up().map_err(|error| may_come(&error))?;
         }
+        self.window.absorb(rows, after, monotonic());
+        Ok(syncer)
+    }
+
+    /// Has a group answered: now where it is durable and nobody waits before it, else after the sync that it needs.
+    /// Where others ask meanwhile that is another thread's, so that what they ask is decided meanwhile.
+    pub(super) fn give(&mut self, batch: Batch, has_company: bool) {
+        if !self.unsealed.is_empty() {
+            self.unsealed.push(batch);
+            return;
+        }
+        if !self.sealer.is_idle() || (has_company && batch.syncer.is_some()) {
+            self.sealer.hand(batch);
+            return;
+        }
+        match batch.syncer.as_ref().map_or(Ok(()), Syncer::sync) {
+            Ok(()) => {
+                let is_write = batch.syncer.is_some();
+                self.give_out(vec![batch]);
+                if is_write {
+                    self.callers.note_answered(monotonic());
+                }
+            }
+            Err(error) => {
+                self.lose_log(Unsealed { error, batches: vec![batch] });
+                self.answer_unsealed();
+            }
+        }
+    }
+
+    pub(super) fn give_out(&mut self, batches: Vec<Batch>) {
+        let stuck = give_out(self.ground.desk, batches);
+        self.connections.note_unsent(&stuck);
+    }
+
+    /// L4: a log that failed is never appended to again, and what it did not make durable goes into the store's file
+    /// before it is answered.
+    fn lose_log(&mut self, Unsealed { error, batches }: Unsealed) {
+        self.ground.site.note_trouble(&error);
+        self.log = None;
+        self.is_behind_log = true;
+        self.unsealed.extend(batches);
+    }
+
+    /// What the thread that syncs has to tell.
+    ///
+    /// # Errors
+    /// That it has ended; nothing can be made durable any more.
+    pub(super) fn heed_sealer(&mut self) -> Result<()> {
+        if self.sealer.has_news() {
+            let stuck = self.sealer.stuck();
+            self.connections.note_unsent(&stuck);
+            if let Some(unsealed) = self.sealer.unsealed() {
+                self.lose_log(unsealed);
+            }
+            self.sealer.check()?;
+        }
+        self.answer_unsealed();
         Ok(())
     }
 
+    /// Waits until all that was decided is durable and answered, or the log has failed: then the answers wait until the
+    /// window is in the store's file.
+    pub(super) fn settle(&mut self) {
+        self.sealer.wait();
+        if let Some(unsealed) = self.sealer.unsealed() {
+            self.lose_log(unsealed);
+        }
+        if let Some(log) = &mut self.log {
+            log.note_synced();
+        }
+    }
+
+    fn answer_unsealed(&mut self) {
+        if !self.unsealed.is_empty() {
+            // What keeps it from being answered is in its answers.
+            let _ = self.catch_up();
+        }
+    }
+
     /// After a group that is in no log: it goes into the store's file before any other is taken, or a recovery would
-    /// find a gap where it was. Where the log failed there is a new one then, or none.
+    /// find a gap where it was. Where the log failed there is a new one then, or none. Then what waits for that is
+    /// answered.
     ///
     /// # Errors
     /// What keeps it from getting there; nothing may be answered as committed before.
@@ -102,6 +205,19 @@ impl Stone<'_> {
         if !self.is_behind_log {
             return Ok(());
         }
+        self.settle();
+        let caught_up = self.bring_up();
+        let mut batches = std::mem::take(&mut self.unsealed);
+        if let Err(error) = &caught_up {
+            let verdicts = batches.iter_mut().flat_map(|batch| &mut batch.answers).map(|answer| &mut answer.verdict);
+            fail_unwritten(verdicts, &may_come(error));
+            batches.iter_mut().for_each(|batch| batch.committed = 0);
+        }
+        self.give_out(batches);
+        caught_up
+    }
+
+    fn bring_up(&mut self) -> Result<()> {
         self.close_now()?;
         if self.log.is_none() {
             // The store names no log before the file of the old one is written over: until then that is recovered.
@@ -137,6 +253,8 @@ impl Stone<'_> {
         if self.window.is_flushing() || !self.window.has_rows() {
             return;
         }
+        // L3: a window ends when all of it is durable in the log.
+        self.settle();
         self.ended = monotonic();
         let frozen = self.window.freeze();
         if let Some(log) = &mut self.log {

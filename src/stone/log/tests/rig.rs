@@ -84,7 +84,7 @@ impl Rig {
 
     pub(super) fn create(&self, log: [u8; 16], half_bytes: usize) -> Result<Log> {
         let header = Header { store: STORE, log: LogId(log), half_bytes };
-        Log::create_on(Box::new(self.clone()), Path::new("/rig/log"), header)
+        Log::create_on(Arc::new(self.clone()), Path::new("/rig/log"), header)
     }
 
     pub(super) fn live(&self) -> Vec<u8> {
@@ -162,7 +162,7 @@ impl Medium for Rig {
         Ok(count)
     }
 
-    fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut images = self.images();
         let most = images.fails();
         let mut at = usize::try_from(offset).unwrap();
@@ -176,7 +176,7 @@ impl Medium for Rig {
     }
 
     /// One that fails makes nothing durable; which of the pieces are is then up to the cut.
-    fn sync(&mut self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         let mut images = self.images();
         if images.fails().is_some() {
             return Err(failed());
@@ -190,7 +190,7 @@ impl Medium for Rig {
         Ok(self.images().live.len() as u64)
     }
 
-    fn set_len(&mut self, len: u64) -> io::Result<()> {
+    fn set_len(&self, len: u64) -> io::Result<()> {
         let mut images = self.images();
         if images.fails().is_some() {
             return Err(failed());
