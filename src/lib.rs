@@ -85,6 +85,11 @@ pub use worker::{Event, Report, StopHandle, Worker};
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// And the guide's.
+#[cfg(doctest)]
+#[doc = include_str!("../doc/guide.md")]
+struct Guide;
+
 /// Jobs that have to do with each other: what waits for what, and how a transaction refers to a job.
 pub mod flow {
     pub use crate::queue::{Awaited, Batch, Flow, JobRef, OnFailure, Step};
