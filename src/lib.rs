@@ -24,18 +24,15 @@
 //! - What was answered is on the disk: [`Queue::enqueue`] and [`Store::transaction`] return after the sync.
 //! - A job is in exactly one [`State`]; none is lost or made twice, whatever process is killed, and when.
 //! - A job runs at least once. Its completion is fenced by a [`Token`](types::Token), so that a worker that lost its
-//!   job can't
-//!   settle it;
-//!   effects on the root made in [`Lease::complete_in`], and jobs enqueued by [`Lease::enqueue`], happen exactly once.
-//!   Where a second run is worse than none, [`JobRequest::at_most_once`] says so.
+//!   job can't settle it; effects on the root made in [`Lease::complete_in`], and jobs enqueued by [`Lease::enqueue`],
+//!   happen exactly once. Where a second run is worse than none, [`JobRequest::at_most_once`] says so.
 //! - A commit that loses says which key, which versions, and who won: [`Conflict`].
 //!
 //! # Where to look
 //!
 //! [`Store`] is the root map and its transactions; [`Queue`] enqueues and claims; [`flow`] has jobs that wait for
-//! others; [`Task`] and [`Registry`] say what
-//! jobs run; [`Worker`] runs them; `cli` gives your own binary the commands of `casque`. `ARCHITECTURE.md` tells how
-//! it works.
+//! others; [`Task`] and [`Registry`] say what jobs run; [`Worker`] runs them; `cli` gives your own binary the commands
+//! of `casque`. `doc/guide.md` goes through it by subject; `ARCHITECTURE.md` tells how it works.
 #![forbid(unsafe_code)]
 #![warn(clippy::disallowed_methods, clippy::unwrap_used)]
 
@@ -84,6 +81,11 @@ pub use worker::{Event, Report, StopHandle, Worker};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// And the guide's.
+#[cfg(doctest)]
+#[doc = include_str!("../doc/guide.md")]
+struct Guide;
 
 /// Jobs that have to do with each other: what waits for what, and how a transaction refers to a job.
 pub mod flow {

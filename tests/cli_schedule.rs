@@ -89,6 +89,7 @@ fn mistakes_in_schedules_are_named_and_make_no_store() {
         (add(&["--every", "1h", "--tz", "UTC"]), &["--tz"]),
         (add(&["--cron", "every day"]), &["schedule \"s\"", "\"every day\" is not a cron expression", "30 4 * * 1-5"]),
         (add(&["--cron", "0 0 31 4 *"]), &["never comes"]),
+        (add(&["--every", "1m", "--wait", "5s"]), &["--wait", "tried again"]),
         (add(&["--cron", "@daily", "--tz", "Berlin"]), &["no time zone \"Berlin\"", "Europe/Berlin"]),
         (add(&["--every", "0"]), &["schedule \"s\"", "out of range", "15m"]),
         (add(&["--every", "soon"]), &["soon", "1h30m"]),

@@ -16,7 +16,7 @@ object with `number`, `at`, `attempt` and `text`.
 
 Examples:
   casque log 1042
-  casque log 1042 --follow      until the job has ended")]
+  casque log 1042 --follow")]
 pub(super) struct Log {
     /// The job's id
     id: JobId,

@@ -11,7 +11,7 @@ use crate::queue::enqueue::check_name;
 What runs is not interrupted; what was claimed and not begun goes back. A queue or a task
 stays paused, also over restarts, until it is resumed; it need not exist yet.
 
-Example:
+Examples:
   casque pause media
   casque pause --task charge-card")]
 pub(super) struct Pause {

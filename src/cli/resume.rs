@@ -9,7 +9,7 @@ use super::{context::Context, exit::Failure, output::Output, pause::Paused};
 #[command(after_help = "\
 Workers that wait begin at once.
 
-Example:
+Examples:
   casque resume media
   casque resume --task charge-card")]
 pub(super) struct Resume {

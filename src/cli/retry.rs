@@ -17,7 +17,7 @@ A dead or cancelled job has all its attempts again. With --all those of all queu
 the one that --queue names: dead ones, or those that --state says. One whose unique key
 another job holds by now stays as it is: exit code 4.
 
-Example:
+Examples:
   casque retry 1042
   casque retry --all --queue media --task resize")]
 pub(super) struct Retry {

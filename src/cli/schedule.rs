@@ -149,6 +149,11 @@ impl Schedule {
 impl Add {
     fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
         self.options.check()?;
+        if self.options.wait.is_some() {
+            return Err(Failure::usage(
+                "--wait is for a job that is enqueued now; a slot that finds its queue full is tried again each second",
+            ));
+        }
         let args = match self.args.as_deref() {
             None => "null".to_owned(),
             Some("-") => stdin_text("the arguments")?,
