@@ -7,7 +7,7 @@ use crate::{
     check::check_rows,
     clock::Timestamp,
     codec::{self, Payload},
-    engine::{RowSet, Rows, Visit},
+    engine::{Engine, RowSet, Rows, Visit},
     error::Result,
     queue::{
         QueueStats,
@@ -44,15 +44,29 @@ pub(crate) const OTHER_SESSION: SessionId = SessionId([2; 16]);
 pub(crate) struct Table {
     map: BTreeMap<Vec<u8>, Vec<u8>>,
     reads: Cell<usize>,
+    /// An engine that has the same rows: what it says is what is read, and has to be what the map says.
+    engine: Option<Box<dyn Engine>>,
 }
 
 impl Rows for Table {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.reads.set(self.reads.get() + 1);
-        Ok(self.map.get(key).cloned())
+        let expected = self.map.get(key).cloned();
+        let Some(engine) = &self.engine else { return Ok(expected) };
+        let found = engine.latest()?.get(key)?;
+        assert_eq!(found, expected, "the engine's row");
+        Ok(found)
     }
 
     fn visit(&self, start: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+        if let Some(engine) = &self.engine {
+            let mut expected = self.map.range(start.to_vec()..end.to_vec());
+            engine.latest()?.visit(start, end, &mut |key, bytes| {
+                assert_eq!(expected.next(), Some((&key.to_vec(), &bytes.to_vec())), "the engine's rows");
+                Ok(ControlFlow::Continue(()))
+            })?;
+            assert_eq!(expected.next(), None, "the engine's rows");
+        }
         for (key, bytes) in self.map.range(start.to_vec()..end.to_vec()) {
             self.reads.set(self.reads.get() + 1);
             if visit(key, bytes)? == ControlFlow::Break(()) {
@@ -65,6 +79,9 @@ impl Rows for Table {
 
 impl Table {
     pub(crate) fn write(&mut self, rows: RowSet) {
+        if let Some(engine) = &self.engine {
+            engine.write(None, &rows).unwrap();
+        }
         for (key, value) in rows {
             match value {
                 Some(value) => self.map.insert(key, value),
@@ -97,7 +114,15 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new() -> Self {
-        let mut rows = Table::default();
+        Self::over(Table::default())
+    }
+
+    /// The same on an engine without rows.
+    pub(crate) fn on(engine: Box<dyn Engine>) -> Self {
+        Self::over(Table { engine: Some(engine), ..Table::default() })
+    }
+
+    fn over(mut rows: Table) -> Self {
         let format = FormatRecord { format: DATA_FORMAT, store: [7; 16] };
         rows.write(RowSet::from([
             (keys::FORMAT.to_vec(), Some(codec::encode(&format).unwrap())),

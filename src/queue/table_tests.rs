@@ -5,6 +5,11 @@ use std::time::Duration;
 use super::rig_tests::{QUEUE, Rig, claim, job, reclaim};
 use crate::{
     codec::Payload,
+    engine::{
+        Engine, RowSet,
+        memory::Memory,
+        redb::{Redb, RedbOptions},
+    },
     error::{ErrorKind, Result},
     queue::{
         admin::Admin,
@@ -327,10 +332,25 @@ fn end_other(rig: &mut Rig, how: Ending) -> Result<()> {
 }
 
 #[test]
-fn every_event_in_every_state_does_what_the_table_says() {
-    for from in From::ALL {
-        for event in Event::ALL {
-            let mut rig = Rig::new();
+fn every_event_in_every_state_does_what_the_table_says_in_memory() {
+    go_through_the_table(|_| Box::new(Memory::new()));
+}
+
+#[test]
+fn every_event_in_every_state_does_what_the_table_says_on_redb() {
+    let folder = tempfile::tempdir().unwrap();
+    go_through_the_table(|number| {
+        let path = folder.path().join(format!("{number}.redb"));
+        Redb::create(&path, &RowSet::new(), &RedbOptions::default()).unwrap();
+        Box::new(Redb::open(&path, RedbOptions::default()).unwrap())
+    });
+}
+
+/// Each pair of a state and an event, on an engine of its own.
+fn go_through_the_table(engine: impl Fn(usize) -> Box<dyn Engine>) {
+    for (number, from) in From::ALL.iter().enumerate() {
+        for (index, event) in Event::ALL.iter().enumerate() {
+            let mut rig = Rig::on(engine(number * Event::ALL.len() + index));
             let (id, token) = put(&mut rig, *from);
             let (state, rows) = (rig.state(id), rig.rows.all().clone());
             let outcome = happen(&mut rig, *event, id, token);
