@@ -4,7 +4,7 @@
 //! [`Engine::close`] are called only by the holder of the writer's lock. One conformance suite runs on all engines.
 
 #[cfg(test)]
-mod conformance;
+pub(crate) mod conformance;
 pub(crate) mod memory;
 pub(crate) mod redb;
 

@@ -5,11 +5,7 @@ use std::time::Duration;
 use super::rig_tests::{QUEUE, Rig, claim, job, reclaim};
 use crate::{
     codec::Payload,
-    engine::{
-        Engine, RowSet,
-        memory::Memory,
-        redb::{Redb, RedbOptions},
-    },
+    engine::{Engine, conformance::in_file, memory::Memory},
     error::{ErrorKind, Result},
     queue::{
         admin::Admin,
@@ -339,11 +335,7 @@ fn every_event_in_every_state_does_what_the_table_says_in_memory() {
 #[test]
 fn every_event_in_every_state_does_what_the_table_says_on_redb() {
     let folder = tempfile::tempdir().unwrap();
-    go_through_the_table(|number| {
-        let path = folder.path().join(format!("{number}.redb"));
-        Redb::create(&path, &RowSet::new(), &RedbOptions::default()).unwrap();
-        Box::new(Redb::open(&path, RedbOptions::default()).unwrap())
-    });
+    go_through_the_table(|number| in_file(&folder.path().join(number.to_string())));
 }
 
 /// Each pair of a state and an event, on an engine of its own.

@@ -8,7 +8,7 @@ mod files;
 mod rules;
 mod sharing;
 
-use std::{collections::BTreeMap, ops::ControlFlow};
+use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
 
 use super::{
     Engine, RowSet, Rows, SnapshotError,
@@ -18,6 +18,12 @@ use super::{
 use crate::error::ErrorKind;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// An engine in a file, without rows.
+pub(crate) fn in_file(path: &Path) -> Box<dyn Engine> {
+    Redb::create(path, &RowSet::new(), &RedbOptions::default()).unwrap();
+    Box::new(Redb::open(path, RedbOptions::default()).unwrap())
+}
 
 type Reopen = Box<dyn Fn(Box<dyn Engine>) -> Box<dyn Engine>>;
 type Start = fn(&mut Subject);
@@ -38,8 +44,7 @@ impl Subject {
     fn redb() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("app.redb");
-        Redb::create(&path, &RowSet::new(), &RedbOptions::default()).unwrap();
-        let engine = Box::new(Redb::open(&path, RedbOptions::default()).unwrap());
+        let engine = in_file(&path);
         let reopen = move |engine: Box<dyn Engine>| -> Box<dyn Engine> {
             engine.close().unwrap();
             // The folder is held here so that it lives as long as the engine.
