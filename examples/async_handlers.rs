@@ -1,10 +1,16 @@
-//! Async and blocking handlers side by side in one worker, on the runtime of the program.
+//! Async and blocking handlers side by side in one worker, on the program's own tokio runtime.
 //!
-//! Run it: `cargo run --example async_handlers --features tokio`. It enqueues ten jobs that wait as a request to a slow
-//! server does, one that computes, and one that would take an hour; cancels that one, which drops its future; and prints
-//! what came of all of them.
+//! ```text
+//! cargo run --release --example async_handlers --features tokio
+//! ```
+//!
+//! What to look at: ten jobs wait, as a request to a slow server does, all at once on one thread of the runtime, beside a
+//! blocking one that computes. One more would take an hour; it is cancelled, which drops its future where it waits, and
+//! the worker, which was only to work off what there is, leaves.
 
-use std::time::Duration;
+mod common;
+
+use std::{error::Error, process::ExitCode, time::Duration};
 
 use casque::{AsyncTask, Job, JobRequest, Registry, Store, TaskError, Worker};
 use serde::{Deserialize, Serialize};
@@ -29,8 +35,15 @@ impl AsyncTask for Fetch {
     }
 }
 
+fn main() -> ExitCode {
+    common::run(include_str!("async_handlers.rs"), &[], |args| match *args {
+        [] => play(),
+        _ => Err("usage: async_handlers".into()),
+    })
+}
+
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+async fn play() -> Result<ExitCode, Box<dyn Error>> {
     let store = Store::in_memory()?;
     let queue = store.queue("default");
     let mut pages = Vec::new();
@@ -58,10 +71,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut changes = store.watch(slow);
     while let Some(status) = changes.next_async().await {
         if let Some(state) = status?.state {
-            println!("the slow one is {state}");
+            println!("the page that takes an hour is {state}");
         }
     }
     let report = worker.await??;
     println!("{} jobs completed", report.completed);
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
