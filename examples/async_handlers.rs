@@ -4,9 +4,9 @@
 //! cargo run --release --example async_handlers --features tokio
 //! ```
 //!
-//! What to look at: ten jobs wait, as a request to a slow server does, all at once on one thread of the runtime, beside a
-//! blocking one that computes. One more would take an hour; it is cancelled, which drops its future where it waits, and
-//! the worker, which was only to work off what there is, leaves.
+//! What to look at: ten jobs wait, as a request to a slow server does, all at once on one thread of the runtime, beside
+//! a blocking one that computes. One more would take an hour; it is cancelled, which drops its future where it waits,
+//! and the worker, which was only to work off what there is, leaves.
 
 mod common;
 

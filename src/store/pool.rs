@@ -1,8 +1,8 @@
 //! What async code asks of a store: the blocking calls, on the threads that its tokio runtime keeps for such.
 //!
 //! Who drops a future of these does not call off what it has begun: a change may be committed all the same. What waits
-//! does so in slices, so that a future that was dropped leaves its thread within a moment, and a runtime that shuts down
-//! is not held up.
+//! does so in slices, so that a future that was dropped leaves its thread within a moment, and a runtime that shuts
+//! down is not held up.
 
 use std::{future::Future, panic::resume_unwind, time::Duration};
 
@@ -59,8 +59,8 @@ impl Store {
         }
     }
 
-    /// As [`Store::transaction`], from async code. The closure itself is no async one: it runs, as often as it takes, on
-    /// a thread for blocking calls.
+    /// As [`Store::transaction`], from async code. The closure itself is no async one: it runs, as often as it takes,
+    /// on a thread for blocking calls.
     ///
     /// ```
     /// # #[tokio::main]
@@ -90,8 +90,9 @@ impl Store {
 }
 
 impl Watch {
-    /// The next change of the job, from async code, as the iterator gives it. A future that is dropped before it is done
-    /// loses no change: the next one gives it. It takes a thread for blocking calls, as [`Store::wait_async`] does.
+    /// The next change of the job, from async code, as the iterator gives it. A future that is dropped before it is
+    /// done loses no change: the next one gives it. It takes a thread for blocking calls, as [`Store::wait_async`]
+    /// does.
     ///
     /// ```
     /// # #[tokio::main]
@@ -150,8 +151,8 @@ impl Lease {
 }
 
 impl Worker {
-    /// As [`Worker::run`], from async code; a thread for blocking calls keeps the worker. Who drops the future before it
-    /// is done asks the worker to stop, gently, by its [`StopHandle`].
+    /// As [`Worker::run`], from async code; a thread for blocking calls keeps the worker. Who drops the future before
+    /// it is done asks the worker to stop, gently, by its [`StopHandle`].
     ///
     /// # Errors
     /// As [`Worker::run`].

@@ -78,8 +78,8 @@ impl Registry {
     /// of [`Registry::runtime`]; blocking and async tasks may stand in one registry.
     ///
     /// When the run is called off (the job was cancelled, its time is over, it is another's, or the worker stops at
-    /// once) the future is dropped at its next `.await`, and what it holds with it; then its slot in the worker is free.
-    /// A gentle stop waits for it. A panic in it is a failed attempt.
+    /// once) the future is dropped at its next `.await`, and what it holds with it; then its slot in the worker is
+    /// free. A gentle stop waits for it. A panic in it is a failed attempt.
     ///
     /// What the job's handle does with the store blocks for a commit, as `job.progress` does. Where that matters to the
     /// runtime, there are [`Lease::progress_async`](crate::Lease::progress_async) and
@@ -87,12 +87,12 @@ impl Registry {
     /// `tokio::task::spawn_blocking` with a clone of the job.
     ///
     /// Each future that runs keeps one thread of the worker waiting, so that
-    /// [`Worker::concurrency`](crate::Worker::concurrency) is the limit for both kinds: about 26 KiB of memory for each,
-    /// 13 MiB for 500. On a runtime of one thread, run the worker by [`Worker::run_async`](crate::Worker::run_async):
-    /// the blocking call would keep the runtime from running anything.
+    /// [`Worker::concurrency`](crate::Worker::concurrency) is the limit for both kinds: about 26 KiB of memory for
+    /// each, 13 MiB for 500. On a runtime of one thread, run the worker by
+    /// [`Worker::run_async`](crate::Worker::run_async): the blocking call would keep the runtime from running anything.
     ///
-    /// In a process of its own ([`Registered::isolated`]) it needs a runtime where that process registers it, and is not
-    /// dropped: there `job.is_cancelled` tells it.
+    /// In a process of its own ([`Registered::isolated`]) it needs a runtime where that process registers it, and is
+    /// not dropped: there `job.is_cancelled` tells it.
     ///
     /// ```
     /// use casque::{JobRequest, Registry, Store, Worker};
