@@ -4,7 +4,7 @@
 use std::{
     sync::{Arc, mpsc},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use casque::{
@@ -20,6 +20,8 @@ use tokio::{
 const SOON: Duration = Duration::from_secs(30);
 /// The time of an attempt that is to be over soon.
 const SHORT: Duration = Duration::from_millis(50);
+/// More than a thread waits at a time.
+const LONGER: Duration = Duration::from_millis(700);
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap()
@@ -180,7 +182,8 @@ fn cancelled_job_has_its_future_dropped_and_frees_its_slot() {
     assert_eq!(store.wait::<u32>(next, SOON).unwrap(), 8);
     assert_eq!(store.wait_ended(held, SOON).unwrap().unwrap().state, State::Cancelled);
     stop.stop();
-    run.join().unwrap();
+    let report = run.join().unwrap();
+    assert_eq!((report.completed, report.failed), (1, 0));
     heard.assert_silent();
 }
 
@@ -317,6 +320,22 @@ fn job_waits_while_its_runtime_is_gone() {
 }
 
 #[test]
+fn job_whose_runtime_shuts_down_while_its_worker_stops_goes_back_uncharged() {
+    let runtime = runtime();
+    let store = Store::in_memory().unwrap();
+    let (tasks, heard) = tasks(&runtime);
+    let held = enqueue(&store, "hold");
+    let (stop, run) = start(Worker::new(&store).tasks(tasks));
+    heard.await_saying("begun");
+    stop.stop();
+    runtime.shutdown_background();
+    heard.await_saying("dropped");
+    assert_eq!(run.join().unwrap().failed, 0);
+    let job = store.job(held).unwrap();
+    assert_eq!((job.state, job.attempt, job.errors.len()), (State::Ready, 0, 0));
+}
+
+#[test]
 fn async_task_needs_a_runtime() {
     let mut tasks = Registry::new();
     let error = tasks.async_task::<Double>().map(|_| ()).unwrap_err();
@@ -338,9 +357,11 @@ fn waiting_and_watching_wake_up() {
     let (stop, run) = start(Worker::new(&store).tasks(tasks));
     heard.await_saying("begun");
     runtime.block_on(async {
-        let in_vain = store.wait_async::<u32>(held, SHORT).await.unwrap_err();
+        let began = Instant::now();
+        let in_vain = store.wait_async::<u32>(held, LONGER).await.unwrap_err();
+        assert!(began.elapsed() >= LONGER);
         assert_eq!(in_vain.kind(), ErrorKind::TimedOut);
-        assert!(in_vain.full_message().contains("50ms"), "{in_vain}");
+        assert!(in_vain.full_message().contains("700ms"), "{in_vain}");
 
         let mut watch = store.watch(held);
         assert_eq!(watch.next_async().await.unwrap().unwrap().state, Some(State::Running));
@@ -356,4 +377,28 @@ fn waiting_and_watching_wake_up() {
     });
     stop.stop();
     run.join().unwrap();
+}
+
+#[test]
+fn waiting_that_was_dropped_does_not_hold_up_the_end_of_the_runtime() {
+    let runtime = runtime();
+    let store = Store::in_memory().unwrap();
+    let id = enqueue(&store, "hold");
+    let mut watch = store.watch(id);
+    runtime.block_on(async {
+        watch.next_async().await.unwrap().unwrap();
+        let waiting = tokio::time::timeout(SHORT, store.wait_async::<u32>(id, Duration::from_hours(1)));
+        let watching = tokio::time::timeout(SHORT, watch.next_async());
+        assert!(waiting.await.is_err());
+        assert!(watching.await.is_err());
+    });
+    let (gone, is_gone) = mpsc::channel();
+    thread::spawn(move || {
+        drop(runtime);
+        gone.send(()).unwrap();
+    });
+    is_gone.recv_timeout(SOON).unwrap();
+    // Nothing was lost by it.
+    store.cancel(id).unwrap();
+    assert_eq!(watch.next().unwrap().unwrap().state, Some(State::Cancelled));
 }
