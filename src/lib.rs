@@ -74,6 +74,8 @@ pub use store::{
     snapshot::{Object, Snapshot},
     transaction::Transaction,
 };
+#[cfg(feature = "tokio")]
+pub use task::AsyncTask;
 pub use task::{Isolation, Job, Registry, Task, TaskError};
 pub use worker::{Event, Report, StopHandle, Worker};
 

@@ -21,6 +21,9 @@ fn example(name: &str) -> PathBuf {
             let target = folder.parent().expect("the folder of a profile is in the target's");
             let mut cargo = Command::new(env!("CARGO"));
             cargo.args(["build", "--examples", "--profile"]).arg(profile).arg("--target-dir").arg(target);
+            if cfg!(feature = "tokio") {
+                cargo.args(["--features", "tokio"]);
+            }
             let built = cargo.status().expect("cargo runs");
             assert!(built.success(), "the examples can't be built");
         }
@@ -102,6 +105,14 @@ fn sql_queue_gives_each_request_its_own_number() {
     assert!(text.contains(" is completed") && text.contains(" has bill 12"), "{text}");
 }
 
+#[cfg(feature = "tokio")]
+#[test]
+fn async_handlers_run_beside_a_blocking_one_and_a_cancelled_one_is_dropped() {
+    let (text, _) = run("async_handlers");
+    assert!(text.contains("10 pages fetched, ") && text.contains("the sum is 500500\n"), "{text}");
+    assert!(text.contains("the page that takes an hour is cancelled\n11 jobs completed\n"), "{text}");
+}
+
 #[cfg(unix)]
 #[test]
 fn isolation_fails_each_job_alone_and_leaves_nothing() {
@@ -155,7 +166,8 @@ fn three_workers_run_what_producer_enqueued_and_inspect_shows_it() {
 
 #[test]
 fn examples_tell_their_usage_and_refuse_what_they_do_not_know() {
-    for name in [
+    let asked_for: &[&str] = if cfg!(feature = "tokio") { &["async_handlers"] } else { &[] };
+    for name in asked_for.iter().chain(&[
         "cron",
         "exactly_once",
         "inspect",
@@ -168,7 +180,7 @@ fn examples_tell_their_usage_and_refuse_what_they_do_not_know() {
         "transfer",
         "worker",
         "workflow",
-    ] {
+    ]) {
         let usage = format!("cargo run --release --example {name}");
         let run = |arg: &str| Command::new(example(name)).arg(arg).output().expect("the example runs");
         let help = run("--help");

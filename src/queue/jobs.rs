@@ -71,8 +71,7 @@ impl Store {
             }
             drop(snapshot);
             if monotonic() >= deadline {
-                let message = format!("job {id} has not ended after {timeout:?}");
-                return Err(Error::new(crate::ErrorKind::TimedOut, message));
+                return Err(not_ended(id, timeout));
             }
             self.inner.wait_for_commit(seen, since, deadline);
         }
@@ -172,4 +171,9 @@ impl Store {
             _ => Err(Error::corrupt("an administration was answered without its outcome")),
         }
     }
+}
+
+/// What waiting says that was in vain.
+pub(crate) fn not_ended(id: JobId, timeout: Duration) -> Error {
+    Error::new(crate::ErrorKind::TimedOut, format!("job {id} has not ended after {timeout:?}"))
 }

@@ -58,6 +58,15 @@ impl JobRequest {
         request
     }
 
+    /// A job of an [`AsyncTask`](crate::AsyncTask).
+    #[cfg(feature = "tokio")]
+    pub fn async_task<T: crate::AsyncTask>(task: &T) -> Self {
+        let mut request = Self::of(T::ID, T::VERSION, Payload::bincode(task), T::ATTEMPTS_MAX);
+        request.extra.at_most_once = T::AT_MOST_ONCE;
+        request.unique = task.uniqueness();
+        request
+    }
+
     fn of(task: &str, args_version: u32, args: Result<Payload>, attempts_max: u32) -> Self {
         Self {
             task: task.to_owned(),

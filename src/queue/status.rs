@@ -118,7 +118,7 @@ impl Store {
 }
 
 /// The changes of a job's status, as [`Store::watch`] gives them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "nothing is watched before it is asked"]
 pub struct Watch {
     store: Store,
@@ -157,6 +157,11 @@ impl Watch {
             }
         }
     }
+
+    /// What can't be read is told once.
+    pub(crate) fn end(&mut self) {
+        self.last = Some(JobStatus::of_nothing());
+    }
 }
 
 impl Iterator for Watch {
@@ -167,8 +172,7 @@ impl Iterator for Watch {
             match self.next_within(Duration::MAX) {
                 Err(error) if error.kind() == ErrorKind::TimedOut => {}
                 Err(error) => {
-                    // What can't be read is told once.
-                    self.last = Some(JobStatus::of_nothing());
+                    self.end();
                     return Some(Err(error));
                 }
                 Ok(next) => return next.map(Ok),

@@ -22,6 +22,8 @@ pub(crate) mod object;
 pub(crate) mod open;
 pub(crate) mod paths;
 pub(crate) mod pins;
+#[cfg(feature = "tokio")]
+mod pool;
 pub(crate) mod promise;
 pub(crate) mod recovery;
 pub(crate) mod session;

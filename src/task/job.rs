@@ -25,7 +25,8 @@ impl StopFlag {
 }
 
 /// What a handler knows of the job it runs, and can say about it. It is the job's [`Lease`], and whether to stop.
-#[derive(Debug)]
+/// Clones are of the same run; one that outlives it can settle nothing any more.
+#[derive(Clone, Debug)]
 pub struct Job {
     lease: Lease,
     stop: StopFlag,

@@ -1,5 +1,7 @@
 //! Tasks: the code that jobs name. A job is a serialized closure: the id of a registered task, and its arguments.
 
+#[cfg(feature = "tokio")]
+mod async_task;
 mod backoff;
 #[cfg(any(feature = "exec", all(unix, feature = "isolation")))]
 pub(crate) mod child_lock;
@@ -17,6 +19,8 @@ use std::time::Duration;
 
 use serde::{Serialize, de::DeserializeOwned};
 
+#[cfg(feature = "tokio")]
+pub use self::async_task::AsyncTask;
 pub use self::{
     backoff::Backoff,
     isolation::Isolation,

@@ -1,6 +1,10 @@
 //! The registry: which code the ids of tasks name in this process.
 
+#[cfg(feature = "tokio")]
+mod on_runtime;
+
 use std::{
+    any::Any,
     collections::{BTreeMap, HashSet},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, PoisonError, RwLock},
@@ -47,6 +51,9 @@ pub struct Registry {
     tasks: BTreeMap<String, Entry>,
     /// Earlier ids of tasks.
     aliases: BTreeMap<String, String>,
+    /// Where the async tasks run that are registered from now on; where they are registered, if nothing is said.
+    #[cfg(feature = "tokio")]
+    runtime: Option<tokio::runtime::Handle>,
 }
 
 #[derive(Clone)]
@@ -116,23 +123,7 @@ impl Registry {
         A: Serialize + DeserializeOwned + 'static,
         O: Serialize + 'static,
     {
-        let upgrades = Upgrades::<A>::default();
-        let (decode, describe) = (upgrades.clone(), upgrades.clone());
-        let entry = Entry {
-            version: 1,
-            attempts_max: ATTEMPTS_DEFAULT,
-            at_most_once: false,
-            timeout: None,
-            isolation: Isolation::Thread,
-            run: Arc::new(move |job: &Job| {
-                let args = decode.read(job.args_version(), job.payload()).map_err(|error| of_args(&error))?;
-                finish(&run(job, args)?)
-            }),
-            describe: Arc::new(move |version, args| to_json(&describe.read(version, args)?)),
-            backoff: Arc::new(default_backoff),
-        };
-        self.insert(id, entry)?;
-        Ok(Registered { registry: self, id: id.to_owned(), upgrades })
+        self.register_encoded(id, move |job, args| finish(&run(job, args)?))
     }
 
     /// The ids that this registry can run, earlier ones included.
@@ -236,20 +227,38 @@ impl Registry {
         let Some(entry) = self.entry(job.task()) else {
             return Err(TaskError::Release);
         };
-        catch_unwind(AssertUnwindSafe(|| (entry.run)(job))).unwrap_or_else(|panic| {
-            let message = panic
-                .downcast_ref::<&str>()
-                .map(|message| (*message).to_owned())
-                .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_else(|| "a value that is no text".to_owned());
-            Err(TaskError::Failed(format!("the handler panicked: {message}")))
-        })
+        catch_unwind(AssertUnwindSafe(|| (entry.run)(job))).unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
     }
 
     /// How long to wait after so many failed attempts; the default where the task's own formula panics.
     pub(crate) fn backoff(&self, task: &str, attempt: u32) -> Duration {
         let backoff = |entry: &Entry| catch_unwind(AssertUnwindSafe(|| (entry.backoff)(attempt))).ok();
         self.entry(task).and_then(backoff).unwrap_or_else(|| default_backoff(attempt))
+    }
+
+    /// Registers a closure that encodes its result.
+    fn register_encoded<A: Serialize + DeserializeOwned + 'static>(
+        &mut self,
+        id: &str,
+        run: impl Fn(&Job, A) -> Result<RunOutput, TaskError> + Send + Sync + 'static,
+    ) -> Result<Registered<'_, A>> {
+        let upgrades = Upgrades::<A>::default();
+        let (decode, describe) = (upgrades.clone(), upgrades.clone());
+        let entry = Entry {
+            version: 1,
+            attempts_max: ATTEMPTS_DEFAULT,
+            at_most_once: false,
+            timeout: None,
+            isolation: Isolation::Thread,
+            run: Arc::new(move |job: &Job| {
+                let args = decode.read(job.args_version(), job.payload()).map_err(|error| of_args(&error))?;
+                run(job, args)
+            }),
+            describe: Arc::new(move |version, args| to_json(&describe.read(version, args)?)),
+            backoff: Arc::new(default_backoff),
+        };
+        self.insert(id, entry)?;
+        Ok(Registered { registry: self, id: id.to_owned(), upgrades })
     }
 
     fn entry(&self, task: &str) -> Option<&Entry> {
@@ -382,6 +391,12 @@ impl<A: DeserializeOwned> Upgrades<A> {
 /// S28: arguments that can't be read are a failed attempt of that one job; its raw bytes are kept.
 fn of_args(error: &Error) -> TaskError {
     TaskError::Failed(format!("the arguments can't be read: {}", error.full_message()))
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> TaskError {
+    let text = panic.downcast_ref::<&str>().copied();
+    let message = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    TaskError::Failed(format!("the handler panicked: {}", message.unwrap_or("a value that is no text")))
 }
 
 fn finish<O: Serialize>(output: &O) -> Result<RunOutput, TaskError> {

@@ -15,6 +15,7 @@ use crate::{
     error::{ErrorKind, Result},
     queue::{Lease, info::stats},
     store::{Store, inner::Call},
+    task::StopReason,
     worker::{
         Report, Setup,
         called::Look,
@@ -220,6 +221,8 @@ impl Keeper<'_> {
                     crew.tell_trouble("give a job back", &error);
                 }
             }
+            // Not before: whoever ends by this would settle the job another way.
+            lease.call_off(StopReason::LeaseLost);
         }
     }
 }

@@ -184,6 +184,15 @@ impl Worker {
         self
     }
 
+    /// Also runs this async task, on the runtime that this is called in.
+    #[cfg(feature = "tokio")]
+    pub fn async_task<T: crate::AsyncTask>(mut self) -> Self {
+        if let Err(error) = self.setup.registry.async_task::<T>() {
+            self.wrong.get_or_insert(error);
+        }
+        self
+    }
+
     /// Defines this schedule when it begins, as [`Store::schedule`] does: in as many workers as you like.
     ///
     /// ```

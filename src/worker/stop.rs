@@ -34,7 +34,8 @@ impl std::fmt::Debug for Bells {
 
 impl StopHandle {
     /// Asks the worker to claim no more, to give back what it has not begun, and to finish what it has. Asked a second
-    /// time, it stops at once: what runs is given back uncharged, and its handler's result will be refused.
+    /// time, it stops at once: what runs is given back uncharged, its handler is told so
+    /// ([`Job::is_cancelled`](crate::Job::is_cancelled)), and its result will be refused.
     pub fn stop(&self) {
         let _ = self.level.compare_exchange(GENTLE, AT_ONCE, Ordering::AcqRel, Ordering::Acquire);
         let _ = self.level.compare_exchange(RUNNING, GENTLE, Ordering::AcqRel, Ordering::Acquire);

@@ -43,7 +43,10 @@ impl Lease {
     }
 
     /// Calls this when the run is called off; at once, where it was.
-    #[cfg_attr(not(all(unix, feature = "exec")), allow(dead_code, reason = "only commands run elsewhere"))]
+    #[cfg_attr(
+        not(any(all(unix, feature = "exec"), feature = "tokio")),
+        allow(dead_code, reason = "only commands and async handlers run elsewhere")
+    )]
     pub(crate) fn on_call_off(&self, hook: &Arc<StopHook>) {
         self.run().hook = Some(hook.clone());
         if let Some(reason) = self.held.called_off.reason() {
