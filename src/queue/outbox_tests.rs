@@ -128,3 +128,17 @@ fn job_that_moves_from_queue_to_queue_is_always_in_one_of_them_and_the_counter_a
         assert!(seen.into_inner(), "the readers looked while it moved");
     }
 }
+
+/// The job that waits is told of the end that its own enqueueing goes with.
+#[test]
+fn job_of_a_settlement_may_wait_for_the_very_job_that_is_settled() {
+    for each in [false, true] {
+        let mut rig = Rig::new();
+        let mut settlement = running(&mut rig, 1).remove(0);
+        let after = NewExtra { after: vec![Dependency::Job(settlement.job)], ..NewExtra::default() };
+        settlement.enqueues = vec![NewJob { queue: "a".into(), extra: Some(Box::new(after)), ..job("next") }];
+        let settle = if each { Intent::SettleEach(vec![settlement]) } else { Intent::Settle(settlement) };
+        rig.intent(settle).unwrap();
+        assert_eq!((rig.stats("a").waiting, rig.stats("a").ready), (0, 1));
+    }
+}

@@ -92,8 +92,7 @@ impl Settle {
 
 /// Settles one lease, or fails the change.
 pub(crate) fn settle(context: &mut Context<'_>, settle: &Settle) -> Result<Outcome> {
-    let job = admit(context, settle)?;
-    enqueue_all(context, settle)?;
+    let job = admit_with_jobs(context, settle)?;
     carry_out(context, settle, job).map(Outcome::Settled)
 }
 
@@ -104,11 +103,7 @@ pub(crate) fn settle_each(context: &mut Context<'_>, settlements: &[Settle]) -> 
         let admitted = if settle.enqueues.is_empty() {
             admit(context, settle)
         } else {
-            context.all_or_nothing(|context| {
-                let job = admit(context, settle)?;
-                enqueue_all(context, settle)?;
-                Ok(job)
-            })
+            context.all_or_nothing(|context| admit_with_jobs(context, settle))
         };
         match admitted {
             Ok(job) => carry_out(context, settle, job).map(Each::Settled),
@@ -136,6 +131,17 @@ fn admit(context: &mut Context<'_>, settle: &Settle) -> Result<JobRecord> {
         context.admit_payload(&format!("the result of job {}", job.id), result.as_bytes().len())?;
     }
     Ok(job)
+}
+
+/// As [`admit`], and enqueues the jobs that go with the settlement.
+fn admit_with_jobs(context: &mut Context<'_>, settle: &Settle) -> Result<JobRecord> {
+    let job = admit(context, settle)?;
+    if settle.enqueues.is_empty() {
+        return Ok(job);
+    }
+    enqueue_all(context, settle)?;
+    // One of them may wait for the very job, whose row says so now.
+    context.held(settle.job, settle.token)
 }
 
 /// Enqueues the jobs that go with a settlement. What is wrong with one of them is wrong with the settlement.
