@@ -25,7 +25,7 @@ use crate::{
     clock::Timestamp,
     codec::Record,
     engine::Rows,
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     queue::{
         enqueue::{NewJob, When, check_name, enqueue},
         id::JobId,
@@ -223,13 +223,21 @@ fn fire(context: &mut Context<'_>, name: &str, record: &ScheduleRecord, fire: &F
         return Err(Error::invalid(format!("the slots of schedule \"{name}\" do not follow each other")));
     }
     let mut jobs = Vec::new();
-    for slot in &fire.slots {
-        if let Outcome::Enqueued { job, .. } = enqueue(context, &job_of(&record.job, name, Some(*slot)))? {
-            jobs.push(job);
+    let (mut over, mut next) = (fire.over, fire.next);
+    for (index, slot) in fire.slots.iter().enumerate() {
+        match enqueue(context, &job_of(&record.job, name, Some(*slot))) {
+            Ok(Outcome::Enqueued { job, .. }) => jobs.push(job),
+            Ok(_) => {}
+            // The queue may never have room for all of them at once: the others come when it has some.
+            Err(error) if error.kind() == ErrorKind::Full && index > 0 => {
+                (over, next) = (fire.slots[index - 1], Some(*slot));
+                break;
+            }
+            Err(error) => return Err(error),
         }
     }
     let last_job = jobs.last().copied().or(record.last_job);
-    let after = ScheduleRecord { last: Some(fire.over), last_job, next: fire.next, ..record.clone() };
+    let after = ScheduleRecord { last: Some(over), last_job, next, ..record.clone() };
     replace(context, name, Some(record), &after)?;
     Ok(Outcome::Scheduled(Scheduled::Fired(jobs)))
 }
