@@ -142,3 +142,15 @@ fn job_of_a_settlement_may_wait_for_the_very_job_that_is_settled() {
         assert_eq!((rig.stats("a").waiting, rig.stats("a").ready), (0, 1));
     }
 }
+
+/// As another program may send it: references count the jobs of a change, not those of its settlements.
+#[test]
+fn job_of_a_settlement_has_no_reference() {
+    let mut rig = Rig::new();
+    let mut settlements = running(&mut rig, 2);
+    for settlement in &mut settlements {
+        settlement.enqueues[0].extra = Some(Box::new(NewExtra { is_referenced: true, ..NewExtra::default() }));
+    }
+    let Outcome::SettledEach(each) = rig.intent(Intent::SettleEach(settlements)).unwrap() else { panic!("not settled") };
+    assert!(each.iter().all(|each| matches!(each, Each::Refused(why) if why.contains("reference"))), "{each:?}");
+}

@@ -149,6 +149,12 @@ fn enqueue_all(context: &mut Context<'_>, settle: &Settle) -> Result<()> {
     // They are numbered among themselves.
     let before = std::mem::take(&mut context.enqueued);
     for job in &settle.enqueues {
+        if job.extra.as_ref().is_some_and(|extra| extra.is_referenced) {
+            return Err(Error::invalid(format!(
+                "job {} enqueues one that is to have a reference; only a transaction's own jobs can have that",
+                settle.job
+            )));
+        }
         enqueue(context, job).map_err(|error| {
             let what = format!("the job of \"{}\" that job {} enqueues", job.task, settle.job);
             match error.kind() {
