@@ -129,6 +129,7 @@ pub(crate) fn schedule(context: &mut Context<'_>, name: &str, act: &ScheduleAct)
     match act {
         ScheduleAct::Define { spec, job, catch_up, seen_last, first } => {
             check_job(job, name)?;
+            check_bounds(name, spec, *catch_up)?;
             context.admit_payload(&format!("the arguments of schedule \"{name}\""), job.args.as_bytes().len())?;
             let defined = defined(before.as_ref(), (spec, job, *catch_up), *seen_last, *first);
             defined.map_or(Ok(MOVED), |after| replace(context, name, before.as_ref(), &after))
@@ -204,6 +205,16 @@ pub(crate) fn check_job(job: &NewJob, name: &str) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// # Errors
+/// `Invalid` for an interval, or a number of slots to make up for, out of its range: whoever looks what is due counts
+/// on it. What a cron expression means is not asked in a change.
+fn check_bounds(name: &str, spec: &Spec, catch_up: CatchUp) -> Result<()> {
+    if let Spec::Every(_) = spec {
+        spec.clone().checked().map_err(|error| error.during(&format!("schedule \"{name}\"")))?;
+    }
+    catch_up.check()
 }
 
 fn fire(context: &mut Context<'_>, name: &str, record: &ScheduleRecord, fire: &Fire) -> Result<Outcome> {

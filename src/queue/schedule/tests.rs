@@ -7,6 +7,7 @@ use super::{
     define::{CatchUp, Definition, Schedule},
     handle::intent,
     plan::{due_schedules, plan},
+    spec::Spec,
 };
 use crate::{
     check::check_rows,
@@ -361,4 +362,19 @@ fn slots_that_do_not_fit_into_a_limited_queue_come_when_there_is_room() {
     rig.claim(claim(2));
     assert_eq!(look(&mut rig), [first.after(3 * HOUR), first.after(4 * HOUR)]);
     assert_eq!(record(&rig, "hourly").next, Some(first.after(5 * HOUR)));
+}
+
+/// As another program may send it: who looks what is due divides by the interval, and lists the slots.
+#[test]
+fn intervals_and_catch_ups_out_of_range_are_refused_by_whoever_commits() {
+    let mut rig = Rig::new();
+    let every = |every| (Spec::Every(every), CatchUp::One);
+    let most = |most| (Spec::Every(HOUR), CatchUp::All(most));
+    for (spec, catch_up) in [every(Duration::from_nanos(1)), every(Duration::MAX), most(0), most(u32::MAX)] {
+        let job = Box::new(JobRequest::new("a", &()).for_queue(QUEUE).unwrap());
+        let first = Some(rig.now);
+        let define = ScheduleAct::Define { spec: spec.clone(), job, catch_up, seen_last: None, first };
+        let error = act(&mut rig, "wrong", define).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{spec:?} {catch_up:?}");
+    }
 }
