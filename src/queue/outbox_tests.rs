@@ -20,7 +20,7 @@ use crate::{
     },
     store::{
         Store,
-        change::{Intent, Outcome},
+        change::{CHANGE_BYTES_MAX, Intent, Outcome},
         keys,
         object::ObjectRecord,
         open::StoreOptions,
@@ -151,6 +151,28 @@ fn job_of_a_settlement_has_no_reference() {
     for settlement in &mut settlements {
         settlement.enqueues[0].extra = Some(Box::new(NewExtra { is_referenced: true, ..NewExtra::default() }));
     }
-    let Outcome::SettledEach(each) = rig.intent(Intent::SettleEach(settlements)).unwrap() else { panic!("not settled") };
+    let Outcome::SettledEach(each) = rig.intent(Intent::SettleEach(settlements)).unwrap() else {
+        panic!("not settled")
+    };
     assert!(each.iter().all(|each| matches!(each, Each::Refused(why) if why.contains("reference"))), "{each:?}");
+}
+
+/// A turn takes as many endings along as fit: what one of them is refused for must be its own.
+#[test]
+fn settlement_tells_the_bytes_that_its_jobs_take_of_a_change() {
+    let mut rig = Rig::new();
+    let metadata = vec![("note".to_owned(), "x".repeat(4_000))];
+    let mut settlements = running(&mut rig, 3);
+    for settlement in &mut settlements {
+        let after = vec![Dependency::Job(settlement.job); 1_000];
+        let extra = Some(Box::new(NewExtra { after, ..NewExtra::default() }));
+        settlement.enqueues = vec![NewJob { metadata: metadata.clone(), extra, ..job("next") }; 200];
+    }
+    let fitting = CHANGE_BYTES_MAX / settlements[0].payload_bytes();
+    assert_eq!(fitting, 2);
+    let Outcome::SettledEach(each) = rig.intent(Intent::SettleEach(settlements)).unwrap() else {
+        panic!("not settled")
+    };
+    let settled = each.iter().filter(|each| matches!(each, Each::Settled(_))).count();
+    assert_eq!(settled, fitting, "{each:?}");
 }

@@ -80,7 +80,7 @@ pub(crate) enum Each {
 impl Settle {
     /// About how many bytes it adds to a change.
     pub(crate) fn payload_bytes(&self) -> usize {
-        let of_enqueues: usize = self.enqueues.iter().map(|job| job.args.as_bytes().len()).sum();
+        let of_enqueues: usize = self.enqueues.iter().map(NewJob::payload_bytes).sum();
         let of_ending = match &self.how {
             Ending::Complete { result } => result.as_ref().map_or(0, |result| result.as_bytes().len()),
             Ending::Fail { message, .. } => message.len(),
