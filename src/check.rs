@@ -20,6 +20,7 @@ use crate::{
     queue::{
         id::JobId,
         keyed::QueueKey,
+        log::{LOG_LINES_MAX, LineRecord},
         record::{CountRecord, HeadRecord, Home, JobRecord, TaskRecord},
         state::State,
     },
@@ -368,18 +369,29 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Each line of a log is of a job that has so many.
+    /// Each line of a log is of a job that has so many, and each job has its lines.
     fn logs(&mut self) -> Result<()> {
-        let mut stray = Vec::new();
-        for_each(self.rows, &keys::all_job_logs(), |key, _| {
+        let mut found: HashMap<JobId, u32> = HashMap::new();
+        let mut wrong = Vec::new();
+        for_each(self.rows, &keys::all_job_logs(), |key, bytes| {
             let line = keys::log_line_of(key);
             let is_of_job = |(job, line)| self.jobs.get(&job).is_some_and(|job| line < job.log_lines);
-            if !line.is_some_and(is_of_job) {
-                stray.push(format!("a line of a log is of no job that has it: {}", hex(key)));
+            match line.filter(|line| is_of_job(*line)) {
+                Some((job, _)) => *found.entry(job).or_default() += 1,
+                None => wrong.push(format!("a line of a log is of no job that has it: {}", hex(key))),
+            }
+            if let Err(error) = codec::decode::<LineRecord>(bytes) {
+                wrong.push(format!("{error}: {}", hex(key)));
             }
             Ok(())
         })?;
-        self.find_all(stray);
+        for (id, job) in &self.jobs {
+            let (kept, found) = (job.log_lines.min(LOG_LINES_MAX), found.get(id).copied().unwrap_or_default());
+            if kept != found {
+                wrong.push(format!("the log of job {id} is to have {kept} lines and has {found}"));
+            }
+        }
+        self.find_all(wrong);
         Ok(())
     }
 

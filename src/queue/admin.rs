@@ -149,7 +149,11 @@ fn each(context: &mut Context<'_>, verb: Tend, job: JobId) -> Result<Each> {
 impl Admin {
     /// Whether who holds jobs must look at them when this is done.
     pub(crate) fn is_for_holders(&self) -> bool {
-        matches!(self, Self::Cancel { .. } | Self::Pause { .. } | Self::PauseTask { .. })
+        match self {
+            Self::Cancel { .. } | Self::Pause { .. } | Self::PauseTask { .. } => true,
+            Self::Each { verb, .. } => *verb == Tend::Cancel,
+            _ => false,
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
     engine::Rows,
     error::{Error, Result},
     queue::{
+        enqueue::check_name,
         id::{JobId, SessionId, Token},
         moves::{find, task, task_name},
         record::{HeadRecord, Home, JobRecord, LeaseRecord, TaskRecord},
@@ -79,6 +80,8 @@ pub(crate) fn claim(context: &mut Context<'_>, claim: &Claim) -> Result<Outcome>
             claim.wanted.jobs_max
         )));
     }
+    // They end up in keys, where a queue that is not there is counted for.
+    claim.queues.iter().try_for_each(|queue| check_name("queue", queue))?;
     let mut claimed = Claimed::default();
     let mut selection = Selection::default();
     for queue in &claim.queues {

@@ -98,6 +98,16 @@ impl NewJob {
         self.extra.as_ref()?.unique.as_ref()
     }
 
+    /// About how many bytes it adds to a change: what that admits.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        self.args.as_bytes().len() + metadata_bytes(&self.metadata) + self.links() * ID_BYTES
+    }
+
+    /// How many jobs it waits for, or has wait for it.
+    fn links(&self) -> usize {
+        self.extra.as_ref().map_or(0, |extra| extra.after.len() + extra.before.len())
+    }
+
     fn is_at_most_once(&self) -> bool {
         self.extra.as_ref().is_some_and(|extra| extra.at_most_once)
     }
@@ -124,7 +134,7 @@ impl NewJob {
         if self.attempts_max == 0 {
             return Err(Error::invalid("a job needs at least one attempt; max attempts is 0"));
         }
-        let links = self.extra.as_ref().map_or(0, |extra| extra.after.len() + extra.before.len());
+        let links = self.links();
         if links > LINKS_MAX {
             return Err(Error::invalid(format!(
                 "the job has to do with {links} others; {LINKS_MAX} are the most; let it wait for one that ends a batch"
@@ -140,8 +150,7 @@ impl NewJob {
 
 pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome> {
     let priority = job.check()?;
-    let links = job.extra.as_ref().map_or(0, |extra| extra.after.len() + extra.before.len());
-    context.admit_bytes(metadata_bytes(&job.metadata) + links * ID_BYTES)?;
+    context.admit_bytes(metadata_bytes(&job.metadata) + job.links() * ID_BYTES)?;
     context.admit_payload(&format!("the arguments of \"{}\"", job.task), job.args.as_bytes().len())?;
     if let Some(unique) = job.unique()
         && let Some(existing) = context.holder_of_unique(&job.queue, unique)?

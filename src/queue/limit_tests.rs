@@ -220,3 +220,15 @@ fn queue_without_limits_writes_no_row_for_them() {
     let families: Vec<u8> = rows.keys().map(|key| key[0]).collect();
     assert_eq!(families, [0x21, 0x31], "the count, and the job");
 }
+
+#[test]
+fn rates_of_any_size_can_be_changed_into_each_other() {
+    let mut rig = Rig::new();
+    let most = rate(u32::MAX, Duration::MAX, u32::MAX);
+    configure(&mut rig, most);
+    enqueue(&mut rig, 2);
+    rig.claim(claim(1));
+    configure(&mut rig, rate(1, Duration::MAX, u32::MAX));
+    configure(&mut rig, most);
+    assert_eq!(rig.claim(claim(1)).jobs.len(), 1);
+}

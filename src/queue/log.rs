@@ -52,6 +52,12 @@ pub struct LogLine {
 
 /// Adds lines to the log of a job, by whoever holds it.
 pub(crate) fn log(context: &mut Context<'_>, job: JobId, token: Token, lines: &[String]) -> Result<Outcome> {
+    if lines.len() > LOG_LINES_MAX as usize {
+        return Err(Error::invalid(format!(
+            "{} lines at once are for the log of job {job}, which keeps {LOG_LINES_MAX}; write fewer",
+            lines.len()
+        )));
+    }
     let mut held = context.held(job, token)?;
     let attempt = held.attempt + 1;
     let mut next = held.log_lines();
@@ -99,4 +105,41 @@ pub(crate) fn read(rows: &dyn Rows, job: JobId, from: u32) -> Result<Vec<LogLine
         }
     }
     Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        check::check_rows,
+        engine::RowSet,
+        error::ErrorKind,
+        queue::rig_tests::{Rig, job},
+        store::change::Intent,
+    };
+
+    fn logged(rig: &mut Rig, lines: u32) -> (JobId, Result<Outcome>) {
+        rig.enqueue(job("task"));
+        let (job, token) = rig.claim_one();
+        let lines = (0..lines).map(|_| String::new()).collect();
+        (job, rig.intent(Intent::Log { job, token, lines }))
+    }
+
+    #[test]
+    fn lines_that_no_log_keeps_are_refused() {
+        let mut rig = Rig::new();
+        logged(&mut rig, LOG_LINES_MAX).1.unwrap();
+        assert_eq!(logged(&mut rig, LOG_LINES_MAX + 1).1.unwrap_err().kind(), ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn check_finds_a_line_that_can_not_be_read_and_one_that_is_not_there() {
+        for row in [Some(vec![1, 1, 0xff]), None] {
+            let mut rig = Rig::new();
+            let (job, logged) = logged(&mut rig, 3);
+            logged.unwrap();
+            rig.rows.write(RowSet::from([(keys::job_log(job, 1), row)]));
+            assert_eq!(check_rows(&rig.rows).unwrap().len(), 1);
+        }
+    }
 }

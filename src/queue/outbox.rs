@@ -15,7 +15,7 @@ pub(crate) struct Outbox(Mutex<Vec<NewJob>>);
 impl Outbox {
     fn add(&self, more: Vec<NewJob>) -> Result<()> {
         let mut jobs = self.jobs();
-        let bytes: usize = jobs.iter().chain(&more).map(|job| job.args.as_bytes().len()).sum();
+        let bytes: usize = jobs.iter().chain(&more).map(NewJob::payload_bytes).sum();
         if jobs.len() + more.len() > BATCH_JOBS_MAX || bytes > CHANGE_BYTES_MAX {
             return Err(Error::invalid(format!(
                 "one run can enqueue at most {BATCH_JOBS_MAX} jobs and {CHANGE_BYTES_MAX} bytes with its completion; \

@@ -20,7 +20,7 @@ use crate::{
     },
     store::{
         Store,
-        change::{Intent, Outcome},
+        change::{CHANGE_BYTES_MAX, Intent, Outcome},
         keys,
         object::ObjectRecord,
         open::StoreOptions,
@@ -127,4 +127,52 @@ fn job_that_moves_from_queue_to_queue_is_always_in_one_of_them_and_the_counter_a
         assert_eq!(look(), MOVES);
         assert!(seen.into_inner(), "the readers looked while it moved");
     }
+}
+
+/// The job that waits is told of the end that its own enqueueing goes with.
+#[test]
+fn job_of_a_settlement_may_wait_for_the_very_job_that_is_settled() {
+    for each in [false, true] {
+        let mut rig = Rig::new();
+        let mut settlement = running(&mut rig, 1).remove(0);
+        let after = NewExtra { after: vec![Dependency::Job(settlement.job)], ..NewExtra::default() };
+        settlement.enqueues = vec![NewJob { queue: "a".into(), extra: Some(Box::new(after)), ..job("next") }];
+        let settle = if each { Intent::SettleEach(vec![settlement]) } else { Intent::Settle(settlement) };
+        rig.intent(settle).unwrap();
+        assert_eq!((rig.stats("a").waiting, rig.stats("a").ready), (0, 1));
+    }
+}
+
+/// As another program may send it: references count the jobs of a change, not those of its settlements.
+#[test]
+fn job_of_a_settlement_has_no_reference() {
+    let mut rig = Rig::new();
+    let mut settlements = running(&mut rig, 2);
+    for settlement in &mut settlements {
+        settlement.enqueues[0].extra = Some(Box::new(NewExtra { is_referenced: true, ..NewExtra::default() }));
+    }
+    let Outcome::SettledEach(each) = rig.intent(Intent::SettleEach(settlements)).unwrap() else {
+        panic!("not settled")
+    };
+    assert!(each.iter().all(|each| matches!(each, Each::Refused(why) if why.contains("reference"))), "{each:?}");
+}
+
+/// A turn takes as many endings along as fit: what one of them is refused for must be its own.
+#[test]
+fn settlement_tells_the_bytes_that_its_jobs_take_of_a_change() {
+    let mut rig = Rig::new();
+    let metadata = vec![("note".to_owned(), "x".repeat(4_000))];
+    let mut settlements = running(&mut rig, 3);
+    for settlement in &mut settlements {
+        let after = vec![Dependency::Job(settlement.job); 1_000];
+        let extra = Some(Box::new(NewExtra { after, ..NewExtra::default() }));
+        settlement.enqueues = vec![NewJob { metadata: metadata.clone(), extra, ..job("next") }; 200];
+    }
+    let fitting = CHANGE_BYTES_MAX / settlements[0].payload_bytes();
+    assert_eq!(fitting, 2);
+    let Outcome::SettledEach(each) = rig.intent(Intent::SettleEach(settlements)).unwrap() else {
+        panic!("not settled")
+    };
+    let settled = each.iter().filter(|each| matches!(each, Each::Settled(_))).count();
+    assert_eq!(settled, fitting, "{each:?}");
 }

@@ -68,7 +68,8 @@ impl BucketRecord {
 
     /// The same part of another rate's tokens.
     fn converted(self, before: &RateRecord, after: &RateRecord, now: Timestamp) -> Self {
-        let level = self.at(before, now).level * after.token() / before.token();
+        // Exact, but for rates so large that a bucket of either never runs empty.
+        let level = self.at(before, now).level.saturating_mul(after.token()) / before.token();
         Self { level: level.min(after.full()), at: now }
     }
 }

@@ -25,7 +25,7 @@ use crate::{
     clock::Timestamp,
     codec::Record,
     engine::Rows,
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     queue::{
         enqueue::{NewJob, When, check_name, enqueue},
         id::JobId,
@@ -129,6 +129,7 @@ pub(crate) fn schedule(context: &mut Context<'_>, name: &str, act: &ScheduleAct)
     match act {
         ScheduleAct::Define { spec, job, catch_up, seen_last, first } => {
             check_job(job, name)?;
+            check_bounds(name, spec, *catch_up)?;
             context.admit_payload(&format!("the arguments of schedule \"{name}\""), job.args.as_bytes().len())?;
             let defined = defined(before.as_ref(), (spec, job, *catch_up), *seen_last, *first);
             defined.map_or(Ok(MOVED), |after| replace(context, name, before.as_ref(), &after))
@@ -206,6 +207,16 @@ pub(crate) fn check_job(job: &NewJob, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// # Errors
+/// `Invalid` for an interval, or a number of slots to make up for, out of its range: whoever looks what is due counts
+/// on it. What a cron expression means is not asked in a change.
+fn check_bounds(name: &str, spec: &Spec, catch_up: CatchUp) -> Result<()> {
+    if let Spec::Every(_) = spec {
+        spec.clone().checked().map_err(|error| error.during(&format!("schedule \"{name}\"")))?;
+    }
+    catch_up.check()
+}
+
 fn fire(context: &mut Context<'_>, name: &str, record: &ScheduleRecord, fire: &Fire) -> Result<Outcome> {
     if record.slot() != Some(fire.expected) {
         return Ok(MOVED);
@@ -223,13 +234,21 @@ fn fire(context: &mut Context<'_>, name: &str, record: &ScheduleRecord, fire: &F
         return Err(Error::invalid(format!("the slots of schedule \"{name}\" do not follow each other")));
     }
     let mut jobs = Vec::new();
-    for slot in &fire.slots {
-        if let Outcome::Enqueued { job, .. } = enqueue(context, &job_of(&record.job, name, Some(*slot)))? {
-            jobs.push(job);
+    let (mut over, mut next) = (fire.over, fire.next);
+    for (index, slot) in fire.slots.iter().enumerate() {
+        match enqueue(context, &job_of(&record.job, name, Some(*slot))) {
+            Ok(Outcome::Enqueued { job, .. }) => jobs.push(job),
+            Ok(_) => {}
+            // The queue may never have room for all of them at once: the others come when it has some.
+            Err(error) if error.kind() == ErrorKind::Full && index > 0 => {
+                (over, next) = (fire.slots[index - 1], Some(*slot));
+                break;
+            }
+            Err(error) => return Err(error),
         }
     }
     let last_job = jobs.last().copied().or(record.last_job);
-    let after = ScheduleRecord { last: Some(fire.over), last_job, next: fire.next, ..record.clone() };
+    let after = ScheduleRecord { last: Some(over), last_job, next, ..record.clone() };
     replace(context, name, Some(record), &after)?;
     Ok(Outcome::Scheduled(Scheduled::Fired(jobs)))
 }

@@ -198,3 +198,16 @@ fn queues_of_a_claim_are_taken_in_the_order_they_are_named() {
     assert_eq!(ids(&claimed), [high, low]);
     assert_eq!((rig.state(low), rig.stats("first").running, rig.stats("second").running), (Some(State::Running), 1, 1));
 }
+
+/// As another program may send it.
+#[test]
+fn claim_of_a_queue_whose_name_is_none_is_refused() {
+    let mut rig = Rig::new();
+    rig.enqueue(job("task"));
+    for name in ["", "a\0b", "a\nb"] {
+        let wrong = Claim { queues: vec![QUEUE.into(), name.into()], conflicts: 1, ..claim(1) };
+        assert_eq!(rig.try_claim(wrong).unwrap_err().kind(), crate::error::ErrorKind::Invalid, "{name:?}");
+        let counted = Claim { queues: vec![name.into()], conflicts: 1, ..claim(1) };
+        assert_eq!(rig.try_claim(counted).unwrap_err().kind(), crate::error::ErrorKind::Invalid, "{name:?}");
+    }
+}

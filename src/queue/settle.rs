@@ -80,7 +80,7 @@ pub(crate) enum Each {
 impl Settle {
     /// About how many bytes it adds to a change.
     pub(crate) fn payload_bytes(&self) -> usize {
-        let of_enqueues: usize = self.enqueues.iter().map(|job| job.args.as_bytes().len()).sum();
+        let of_enqueues: usize = self.enqueues.iter().map(NewJob::payload_bytes).sum();
         let of_ending = match &self.how {
             Ending::Complete { result } => result.as_ref().map_or(0, |result| result.as_bytes().len()),
             Ending::Fail { message, .. } => message.len(),
@@ -92,8 +92,7 @@ impl Settle {
 
 /// Settles one lease, or fails the change.
 pub(crate) fn settle(context: &mut Context<'_>, settle: &Settle) -> Result<Outcome> {
-    let job = admit(context, settle)?;
-    enqueue_all(context, settle)?;
+    let job = admit_with_jobs(context, settle)?;
     carry_out(context, settle, job).map(Outcome::Settled)
 }
 
@@ -104,11 +103,7 @@ pub(crate) fn settle_each(context: &mut Context<'_>, settlements: &[Settle]) -> 
         let admitted = if settle.enqueues.is_empty() {
             admit(context, settle)
         } else {
-            context.all_or_nothing(|context| {
-                let job = admit(context, settle)?;
-                enqueue_all(context, settle)?;
-                Ok(job)
-            })
+            context.all_or_nothing(|context| admit_with_jobs(context, settle))
         };
         match admitted {
             Ok(job) => carry_out(context, settle, job).map(Each::Settled),
@@ -138,11 +133,28 @@ fn admit(context: &mut Context<'_>, settle: &Settle) -> Result<JobRecord> {
     Ok(job)
 }
 
+/// As [`admit`], and enqueues the jobs that go with the settlement.
+fn admit_with_jobs(context: &mut Context<'_>, settle: &Settle) -> Result<JobRecord> {
+    let job = admit(context, settle)?;
+    if settle.enqueues.is_empty() {
+        return Ok(job);
+    }
+    enqueue_all(context, settle)?;
+    // One of them may wait for the very job, whose row says so now.
+    context.held(settle.job, settle.token)
+}
+
 /// Enqueues the jobs that go with a settlement. What is wrong with one of them is wrong with the settlement.
 fn enqueue_all(context: &mut Context<'_>, settle: &Settle) -> Result<()> {
     // They are numbered among themselves.
     let before = std::mem::take(&mut context.enqueued);
     for job in &settle.enqueues {
+        if job.extra.as_ref().is_some_and(|extra| extra.is_referenced) {
+            return Err(Error::invalid(format!(
+                "job {} enqueues one that is to have a reference; only a transaction's own jobs can have that",
+                settle.job
+            )));
+        }
         enqueue(context, job).map_err(|error| {
             let what = format!("the job of \"{}\" that job {} enqueues", job.task, settle.job);
             match error.kind() {

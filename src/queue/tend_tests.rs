@@ -78,3 +78,12 @@ fn change_in_which_all_are_refused_is_no_commit() {
     let tending = Intent::Administer(Admin::Each { verb: Tend::Requeue, jobs });
     assert_eq!(rig.change(Vec::new(), vec![tending]).unwrap().version, None);
 }
+
+#[test]
+fn holders_look_at_what_they_hold_when_several_jobs_are_cancelled_in_one_change() {
+    let mut rig = Rig::new();
+    let job = rig.enqueue(job("task"));
+    for (verb, is_for_holders) in [(Tend::Cancel, true), (Tend::Retry, false), (Tend::Requeue, false)] {
+        assert_eq!(Admin::Each { verb, jobs: vec![job] }.is_for_holders(), is_for_holders, "{verb:?}");
+    }
+}

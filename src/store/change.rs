@@ -77,7 +77,7 @@ impl Change {
     pub(crate) fn payload_bytes(&self) -> usize {
         let of_intent = |intent: &Intent| match intent {
             Intent::Put { value: Value::Plain(payload), .. } => payload.as_bytes().len(),
-            Intent::Enqueue(job) => job.args.as_bytes().len(),
+            Intent::Enqueue(job) => job.payload_bytes(),
             Intent::Settle(settle) => settle.payload_bytes(),
             Intent::SettleEach(settlements) => settlements.iter().map(Settle::payload_bytes).sum(),
             Intent::Schedule { act: ScheduleAct::Define { job, .. }, .. } => job.args.as_bytes().len(),

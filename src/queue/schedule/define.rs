@@ -66,6 +66,19 @@ pub(crate) struct Definition {
     pub(crate) catch_up: CatchUp,
 }
 
+impl CatchUp {
+    /// # Errors
+    /// `Invalid` for a number of slots out of range.
+    pub(super) fn check(self) -> Result<()> {
+        match self {
+            Self::All(most) if !(1..=CATCH_UP_MAX).contains(&most) => Err(Error::invalid(format!(
+                "making up for {most} slots at once is out of range; it goes from 1 to {CATCH_UP_MAX}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Schedule {
     /// A schedule with a slot each so long, the first so long after it was defined; from 100 ms to ten years.
     pub fn every(name: impl Into<String>, every: Duration, job: impl IntoJob) -> Self {
@@ -112,13 +125,7 @@ impl Schedule {
     pub(crate) fn checked(self) -> Result<Definition> {
         check_name("schedule", &self.name)?;
         let named = |error: Error| error.during(&format!("schedule \"{}\"", self.name));
-        if let CatchUp::All(most) = self.catch_up
-            && !(1..=CATCH_UP_MAX).contains(&most)
-        {
-            return Err(named(Error::invalid(format!(
-                "making up for {most} slots at once is out of range; it goes from 1 to {CATCH_UP_MAX}"
-            ))));
-        }
+        self.catch_up.check().map_err(named)?;
         let spec = self.spec.checked().map_err(named)?;
         let job = self.job.for_queue(&self.queue)?;
         check_job(&job, &self.name)?;

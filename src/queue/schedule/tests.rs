@@ -7,6 +7,7 @@ use super::{
     define::{CatchUp, Definition, Schedule},
     handle::intent,
     plan::{due_schedules, plan},
+    spec::Spec,
 };
 use crate::{
     check::check_rows,
@@ -15,8 +16,10 @@ use crate::{
     error::{ErrorKind, Result},
     queue::{
         JobRequest,
+        admin::Admin,
+        config::QueueSetting,
         id::JobId,
-        rig_tests::{QUEUE, Rig},
+        rig_tests::{QUEUE, Rig, claim},
         state::State,
     },
     store::{change::Outcome, keys, view::get_record},
@@ -340,4 +343,38 @@ fn job_with_as_much_metadata_as_there_may_be_leaves_room_for_its_slot() {
     }
     let error = Schedule::every("s", HOUR, job).checked().unwrap_err();
     assert!(error.to_string().contains("34 pairs"), "{error}");
+}
+
+/// A queue that takes fewer jobs than a schedule makes up for gets as many as fit; the others come when there is room.
+#[test]
+fn slots_that_do_not_fit_into_a_limited_queue_come_when_there_is_room() {
+    let mut rig = Rig::new();
+    let settings = vec![QueueSetting::SizeMax(Some(2))];
+    rig.administer(Admin::ConfigureQueue { queue: QUEUE.into(), settings }).unwrap();
+    define(&mut rig, hourly(CatchUp::All(100)));
+    let first = rig.now.after(HOUR);
+    rig.advance(5 * HOUR);
+    assert_eq!(look(&mut rig), [first, first.after(HOUR)]);
+    let fire = plan(&rig.rows, "hourly", rig.now).unwrap().unwrap();
+    assert_eq!(act(&mut rig, "hourly", ScheduleAct::Fire(fire)).unwrap_err().kind(), ErrorKind::Full);
+    rig.claim(claim(1));
+    assert_eq!(look(&mut rig), [first.after(2 * HOUR)]);
+    rig.claim(claim(2));
+    assert_eq!(look(&mut rig), [first.after(3 * HOUR), first.after(4 * HOUR)]);
+    assert_eq!(record(&rig, "hourly").next, Some(first.after(5 * HOUR)));
+}
+
+/// As another program may send it: who looks what is due divides by the interval, and lists the slots.
+#[test]
+fn intervals_and_catch_ups_out_of_range_are_refused_by_whoever_commits() {
+    let mut rig = Rig::new();
+    let every = |every| (Spec::Every(every), CatchUp::One);
+    let most = |most| (Spec::Every(HOUR), CatchUp::All(most));
+    for (spec, catch_up) in [every(Duration::from_nanos(1)), every(Duration::MAX), most(0), most(u32::MAX)] {
+        let job = Box::new(JobRequest::new("a", &()).for_queue(QUEUE).unwrap());
+        let first = Some(rig.now);
+        let define = ScheduleAct::Define { spec: spec.clone(), job, catch_up, seen_last: None, first };
+        let error = act(&mut rig, "wrong", define).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{spec:?} {catch_up:?}");
+    }
 }
