@@ -286,11 +286,11 @@ fn log_prints_what_the_handler_wrote_and_follows_until_the_end() {
     let line = cli.one(&["log", &id]);
     assert_eq!((&line["number"], &line["attempt"], &line["text"]), (&json!(0), &json!(1), &json!("first")));
     let following = cli.start(&["log", &id, "--follow"]);
-    lease.log("second").unwrap();
+    lease.log("second\u{1b}[2J").unwrap();
     lease.complete_with(&1).unwrap();
     let printed = following.end().succeeds().stdout;
     let ends: Vec<_> = printed.lines().map(|line| line.rsplit(": ").next().unwrap()).collect();
-    assert_eq!(ends, ["first", "second"]);
+    assert_eq!(ends, ["first", "second\u{fffd}[2J"], "what commands a terminal is not printed");
 }
 
 #[test]

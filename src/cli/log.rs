@@ -57,6 +57,12 @@ fn print_line(out: &mut Output, line: &LogLine) -> Result<(), Failure> {
     if out.json {
         out.object(&serde_json::json!({ "number": number, "at": at.to_string(), "attempt": attempt, "text": text }))
     } else {
+        // What a handler wrote is not to command the terminal.
+        let text: String = text.chars().map(|letter| if is_command(letter) { '\u{fffd}' } else { letter }).collect();
         out.line(format!("{at} attempt {attempt}: {text}"))
     }
+}
+
+fn is_command(letter: char) -> bool {
+    letter.is_control() && !matches!(letter, '\t' | '\n')
 }
