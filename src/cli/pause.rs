@@ -44,6 +44,10 @@ impl Paused {
             (None, Some(task)) => ("task", task),
             (None, None) => return Err(Failure::usage("name a queue, or a task with --task")),
         };
+        if let Some(other) = context.queue_if_named()? {
+            let why = format!("a {kind} is paused and resumed as such; leave `--queue {other}` out");
+            return Err(Failure::usage(why));
+        }
         check_name(kind, &name)?;
         let store = context.write()?;
         match (kind, paused) {

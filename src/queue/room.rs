@@ -80,8 +80,10 @@ impl Context<'_> {
         Err(Error::new(
             ErrorKind::Full,
             format!(
-                "queue \"{queue}\" is full: {waiting} of its jobs have not begun, and its size-max is {most}; wait \
-                 for room, drop the job, or raise the limit with `casque config --queue {queue} size-max`"
+                "queue \"{queue}\" is full: with this job {} of its jobs would not have begun, and its size-max is \
+                 {most}; wait for room, enqueue fewer at once, or raise the limit with `casque config --queue {queue} \
+                 size-max`",
+                waiting + 1
             ),
         ))
     }
