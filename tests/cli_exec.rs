@@ -136,17 +136,38 @@ fn gentle_stop_finishes_what_has_begun_and_gives_the_rest_back() {
     worker.signal("INT");
     until("the others are given back", || (cli.state(ids[2]) == "ready").then_some(()));
     assert_eq!(cli.state(ids[0]), "running");
-    let cancelled = cli.one(&["cancel", ids[0]]);
-    assert_eq!(cancelled, json!({ "id": ids[0], "state": "running", "cancelling": true }));
-    let page = cli.run(&["cancel", ids[0]]).succeeds().stdout;
-    assert_eq!(page, format!("{} running, to be cancelled when its handler ends\n", ids[0]));
-    assert_eq!(cli.one(&["show", ids[0]])["cancelling"], true);
     cli.write("go", "");
     let ran = worker.end().succeeds();
     assert!(ran.stderr.contains("once more to stop at once"), "{ran:?}");
     assert!(ran.stdout.contains("completed 1"), "{ran:?}");
     assert_eq!(cli.state(ids[0]), "completed");
     assert_eq!(cli.one(&["show", ids[1]])["attempt"], 0);
+}
+
+#[test]
+fn command_whose_job_is_cancelled_is_killed() {
+    let cli = Cli::new();
+    let id = cli.id(&["exec", "--", "sh", "-c", WAITS]);
+    let worker = cli.start(&["work", "--allow-exec", "--drain"]);
+    until("the command runs", || (log(&cli).len() == 1).then_some(()));
+    let told = cli.one(&["cancel", &id]);
+    assert_eq!(told, json!({ "id": id, "state": "running", "cancelling": true }));
+    worker.end().succeeds();
+    assert_eq!(cli.state(&id), "cancelled");
+    assert_eq!(log(&cli), ["begin"]);
+}
+
+#[test]
+fn cancel_of_what_runs_says_that_its_handler_is_to_end() {
+    let cli = Cli::new();
+    let id = cli.id(&["enqueue", "other"]);
+    let store = casque::Store::open(cli.store()).unwrap();
+    let lease = store.queue("default").claim(1, std::time::Duration::ZERO).unwrap().remove(0);
+    let page = cli.run(&["cancel", &id]).succeeds().stdout;
+    assert_eq!(page, format!("{id} running, to be cancelled when its handler ends\n"));
+    assert_eq!(cli.one(&["show", &id])["cancelling"], true);
+    lease.release().unwrap();
+    assert_eq!(cli.state(&id), "cancelled");
 }
 
 #[test]
@@ -229,10 +250,10 @@ fn job_of_a_killed_worker_waits_for_its_child_and_its_neighbours_do_not() {
 fn command_that_takes_too_long_is_killed_with_all_that_it_started() {
     let cli = Cli::new();
     let script = "sleep 1000 & echo $! > pid; wait";
-    let id = cli.id(&["exec", "--timeout", "300ms", "--max-attempts", "1", "--", "sh", "-c", script]);
-    assert_eq!(cli.one(&["show", &id])["timeout_ms"], 300);
+    let id = cli.id(&["exec", "--timeout", "3s", "--max-attempts", "1", "--", "sh", "-c", script]);
+    assert_eq!(cli.one(&["show", &id])["timeout_ms"], 3_000);
     let ran = cli.run(&["work", "--drain", "--allow-exec"]).succeeds();
-    assert!(ran.stderr.contains("timed out after 300 ms; it is dead"), "{ran:?}");
+    assert!(ran.stderr.contains("timed out after 3 s; it is dead"), "{ran:?}");
     let job = cli.one(&["show", &id]);
     assert_eq!((&job["state"], &job["attempt"]), (&json!("dead"), &json!(1)));
     let pid = std::fs::read_to_string(cli.path("pid")).unwrap();
@@ -242,6 +263,6 @@ fn command_that_takes_too_long_is_killed_with_all_that_it_started() {
     };
     until("what it started to end", is_gone);
     let page = cli.run(&["show", &id]).succeeds().stdout;
-    assert!(page.contains("300ms per attempt"), "{page}");
+    assert!(page.contains("3s per attempt"), "{page}");
     cli.run(&["exec", "--timeout", "0s", "--", "true"]).fails(2, &["timeout of 0"]);
 }

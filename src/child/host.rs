@@ -15,7 +15,11 @@ use super::{
 use crate::{
     clock::{deadline_after, monotonic, sleep},
     error::{Error, Result},
-    queue::{Lease, record::ERROR_BYTES_MAX},
+    queue::{
+        Lease,
+        log::{LOG_LINE_BYTES_MAX, LOG_LINES_MAX},
+        record::ERROR_BYTES_MAX,
+    },
     store::{Store, alarm::Alarm, change::Intent},
     task::{Job, Registry, RunOutput, TaskError, child_lock, killer::Killer},
     worker::timed_out,
@@ -107,7 +111,8 @@ impl Host {
         match ran {
             Ran::Ended(ended) => {
                 child_lock::remove(job);
-                let said = if ended.outcome.is_err() { child.said() } else { None };
+                let said = child.said();
+                keep_in_log(job, said.as_deref());
                 if ended.is_worn || child.jobs >= JOBS_MAX {
                     drop(child);
                 } else {
@@ -123,7 +128,9 @@ impl Host {
                 let ended = child.end();
                 child_lock::remove(job);
                 ended?;
-                Err(TaskError::Failed(message(timed_out(timeout), child.said().as_deref())))
+                let said = child.said();
+                keep_in_log(job, said.as_deref());
+                Err(TaskError::Failed(message(timed_out(timeout), said.as_deref())))
             }
             Ran::Gone => {
                 let status = child.end();
@@ -132,6 +139,7 @@ impl Host {
                     return Err(TaskError::Release);
                 }
                 let said = child.said();
+                keep_in_log(job, said.as_deref());
                 let limit = memory_max.filter(|_| said.as_ref().is_some_and(|said| said.contains(OUT_OF_MEMORY)));
                 let why =
                     limit.map_or(String::new(), |limit| format!(", having asked for more memory than {limit} bytes"));
@@ -253,6 +261,17 @@ fn attend(child: &mut Process, job: &Job, timeout: Option<Duration>) -> Ran {
         if child.tell(&answer, None).is_err() {
             return Ran::Gone;
         }
+    }
+}
+
+/// Adds the end of what a run wrote to stderr to its job's log.
+fn keep_in_log(job: &Job, said: Option<&str>) {
+    let Some(said) = said.filter(|_| !job.is_settled()) else { return };
+    let fits = |line: &str| line[..line.floor_char_boundary(LOG_LINE_BYTES_MAX)].to_owned();
+    let mut lines: Vec<String> = said.lines().filter(|line| !line.is_empty()).map(fits).collect();
+    let over = lines.len().saturating_sub(LOG_LINES_MAX as usize);
+    if let Err(error) = job.lease().log_all(lines.split_off(over)) {
+        job.store().inner.site.note_trouble(&error);
     }
 }
 

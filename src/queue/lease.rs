@@ -254,8 +254,13 @@ impl Lease {
     /// # Errors
     /// `LeaseLost` where the lease is; `Invalid` for a line of more than 4 KiB.
     pub fn log(&self, text: impl Into<String>) -> Result<()> {
-        let intent = Intent::Log { job: self.id(), token: self.token(), lines: vec![text.into()] };
-        self.held.inner.perform(intent).map(|_| ())
+        self.log_all(vec![text.into()])
+    }
+
+    /// The same with several lines, in one commit.
+    pub(crate) fn log_all(&self, lines: Vec<String>) -> Result<()> {
+        let intent = Intent::Log { job: self.id(), token: self.token(), lines };
+        self.watch_out(self.held.inner.perform(intent)).map(|_| ())
     }
 
     /// The work is done.
