@@ -8,9 +8,11 @@ pub enum Isolation {
     Thread,
     /// In a child process of the same binary, so that an abort, a segmentation fault, the end of memory or a hard
     /// timeout fails one attempt and nothing else. Children are reused for further jobs. The binary's `main` calls
-    /// `casque::child::run_if_child` first; `casque::cli::run` does so by itself.  What the handler writes to stdout
-    /// and stderr goes to the worker's stderr. The end of its stderr is also in the job's log, and in the message of a
-    /// failed attempt. When the worker dies the child ends at once, as a thread would.
+    /// `casque::child::run_if_child` first; `casque::cli::run` does so by itself.
+    ///
+    /// What the handler writes to stdout and stderr goes to the worker's stderr. The end of its stderr is also in the
+    /// job's log, and in the message of a failed attempt. When the worker dies the child ends at once, as a thread
+    /// would.
     Process {
         /// The most bytes of memory that the child may have, its own 5 MiB or so included; it is aborted by what it
         /// asks for beyond. At least 16 MiB. This is `RLIMIT_DATA`, which counts what is private to the process and

@@ -65,7 +65,7 @@ fn process_that_dies_fails_its_job_alone_and_says_how() {
         assert!(message(&job).len() <= 4 << 10);
         let log = store.log(job.id, 0).unwrap();
         let is_kept = |part: &str| log.iter().any(|line| line.attempt == 1 && part.ends_with(&line.text));
-        assert!(task == "exit" || is_kept(&message(&job)) || task == "hog", "{task}: {log:?}");
+        assert!(task == "exit" || is_kept(message(&job)) || task == "hog", "{task}: {log:?}");
     }
     for task in ["hang", "ask"] {
         let request = request(&scene, task).max_attempts(1).timeout(Duration::from_millis(50));
