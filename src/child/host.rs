@@ -112,7 +112,6 @@ impl Host {
             Ran::Ended(ended) => {
                 child_lock::remove(job);
                 let said = child.said();
-                keep_in_log(job, said.as_deref());
                 if ended.is_worn || child.jobs >= JOBS_MAX {
                     drop(child);
                 } else {
@@ -121,6 +120,8 @@ impl Host {
                 if ended.is_completed_in_transaction {
                     job.lease().note_completed_in_transaction();
                 }
+                // Whoever has completed the job in a transaction holds it no more, and its log is closed.
+                keep_in_log(job, said.as_deref());
                 job.lease().enqueue_for_child(ended.enqueues)?;
                 ended.outcome.map_err(|error| with_stderr(error, said.as_deref()))
             }
