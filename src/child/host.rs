@@ -28,7 +28,7 @@ use crate::{
 /// The least memory that a child can be limited to: it has threads and buffers before the handler begins.
 const MEMORY_MAX_LEAST: u64 = 16 << 20;
 /// After so many jobs a child is replaced by a fresh one: what handlers leak ends with it.
-const JOBS_MAX: u32 = 100;
+const JOBS_MAX: u32 = 1000;
 /// For how long a child that has nothing to do is kept.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 /// How long children that were killed are waited for when the worker stops at once.
