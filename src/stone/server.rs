@@ -157,7 +157,7 @@ impl<'a> Stone<'a> {
         })?;
         let (sender, errands) = unbounded();
         let socket = socket::path(files)?;
-        let (connections, waker) = Connections::open(&socket, format.store)?;
+        let (connections, waker) = Connections::open(socket::bind(&socket, &files.store)?, format.store)?;
         let is_asleep = Arc::new(AtomicBool::new(false));
         let flusher = Flusher::start(site, ground.desk, waker.clone(), is_asleep.clone())?;
         let sealer = Sealer::start(ground.desk, waker.clone(), is_asleep.clone())?;

@@ -13,7 +13,10 @@ use super::{LOAN_MAX, connections::Connections};
 use crate::{
     clock::{monotonic, sleep},
     random,
-    stone::wire::{Hello, PROTOCOL, Purpose, Reply, Request, Welcome, put_frame, take_frame},
+    stone::{
+        socket,
+        wire::{Hello, PROTOCOL, Purpose, Reply, Request, Welcome, put_frame, take_frame},
+    },
     store::{
         Store, change::ClientId, conflict::Version, keys, object::FormatRecord, open::StoreOptions, view::get_record,
     },
@@ -58,7 +61,7 @@ fn lend(patience: Duration) -> (UnixStream, Receiver<Duration>, tempfile::TempDi
     let beside = folder.path().join("app.redb.d");
     std::fs::create_dir(&beside).unwrap();
     let path = beside.join("sock");
-    let (mut connections, _waker) = Connections::open(&path, [7; 16]).unwrap();
+    let (mut connections, _waker) = Connections::open(socket::bind(&path, &path).unwrap(), [7; 16]).unwrap();
     let mut borrower = UnixStream::connect(&path).unwrap();
     borrower.set_read_timeout(Some(DEADLINE)).unwrap();
     say(&mut borrower, &hello([7; 16]));
