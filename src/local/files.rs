@@ -67,8 +67,8 @@ pub(crate) fn is_for_others(folder: &Metadata) -> bool {
     std::os::unix::fs::MetadataExt::mode(folder) & 0o022 != 0
 }
 
-/// Whether a folder belongs to somebody who is neither this user, nor the owner of `store`, nor root; as far as that can
-/// be told.
+/// Whether a folder belongs to somebody who is neither this user, nor the owner of `store`, nor root; as far as that
+/// can be told.
 #[cfg(unix)]
 pub(crate) fn is_of_a_stranger(folder: &Metadata, store: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
