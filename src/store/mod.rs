@@ -55,12 +55,14 @@ use std::{path::Path, sync::Arc, time::Duration};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
+    codec::Payload,
     error::Result,
     queue::{Queue, admin::Admin},
     store::{
         change::Intent,
         conflict::Version,
         inner::Inner,
+        object::Value,
         open::StoreOptions,
         settings::setting_info,
         snapshot::{Object, Snapshot},
@@ -202,7 +204,8 @@ impl Store {
     /// # Errors
     /// `Invalid` for a bad key, or a value that can't be encoded or is too large.
     pub fn put<T: Serialize + ?Sized>(&self, key: &str, value: &T) -> Result<Version> {
-        transaction::run(self, None, |tx| tx.put(key, value)).map(|((), version)| version)
+        let value = Value::Plain(Payload::bincode(value)?);
+        transaction::write(self, key, Intent::Put { key: key.to_owned(), value })
     }
 
     /// Removes what is under a key of the root, if anything is.
@@ -210,7 +213,7 @@ impl Store {
     /// # Errors
     /// `Invalid` for a bad key.
     pub fn remove(&self, key: &str) -> Result<Version> {
-        transaction::run(self, None, |tx| tx.remove(key)).map(|((), version)| version)
+        transaction::write(self, key, Intent::Remove { key: key.to_owned() })
     }
 
     /// Adds to a counter of the root, from 0 where there is none. Adding never conflicts.
@@ -218,7 +221,7 @@ impl Store {
     /// # Errors
     /// `Invalid` for a bad key, one that holds another value, and a sum that does not fit.
     pub fn add(&self, key: &str, delta: i64) -> Result<Version> {
-        transaction::run(self, None, |tx| tx.add(key, delta)).map(|((), version)| version)
+        transaction::write(self, key, Intent::Add { key: key.to_owned(), delta })
     }
 
     /// The objects whose keys begin with `prefix`, in order of their keys.
