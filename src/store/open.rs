@@ -200,6 +200,14 @@ impl StoreOptions {
         self.finish(Site::in_memory(Box::new(engine))).map(|inner| Store { inner })
     }
 
+    /// A store in memory of just these rows.
+    #[cfg(test)]
+    pub(crate) fn open_with_rows(&self, rows: &crate::engine::RowSet) -> Result<Store> {
+        let engine = Memory::new();
+        crate::engine::Engine::write(&engine, None, rows)?;
+        self.finish(Site::in_memory(Box::new(engine))).map(|inner| Store { inner })
+    }
+
     fn open_for_reading(&self, path: &Path) -> Result<Arc<Inner>> {
         let engine = Redb::open(path, self.redb.clone())?;
         let site = match Files::to_read(path)?.map(|files| self.noted(files)) {
