@@ -90,10 +90,10 @@ struct Source {
 }
 
 impl Source {
+    fn new(path: &str, text: &str) -> Self {
+        let code: Vec<String> = blank(text).lines().map(str::to_owned).collect();
         let all_test = path.starts_with("tests/") || path.ends_with("/tests.rs") || path.ends_with("_tests.rs");
         let all_test = all_test || path.contains("/tests/") || path.contains("/conformance/");
-        let all_test = path.starts_with("tests/") || path.ends_with("/tests.rs") || path.contains("/tests/");
-        let all_test = all_test || path.contains("/conformance/");
         let is_test = if all_test { vec![true; code.len()] } else { test_lines(&code) };
         Self { path: path.to_owned(), lines: text.lines().map(str::to_owned).collect(), code, is_test }
     }
