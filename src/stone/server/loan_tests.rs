@@ -93,6 +93,7 @@ fn loan_lasts_while_its_borrower_shows_life_and_ends_when_it_stops_to() {
     while monotonic().duration_since(begun) < 2 * PATIENCE {
         say(&mut borrower, &Request::Alive);
         assert_eq!(went_on.try_recv().ok(), None, "the stone went on though its borrower shows life");
+        // waits: as a borrower does between two signs of life
         sleep(ALIVE_EVERY);
     }
     let lasted = went_on.recv_timeout(DEADLINE).unwrap();
