@@ -12,6 +12,8 @@ mod line;
 mod sealer;
 
 #[cfg(test)]
+mod failure_tests;
+#[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
 mod loan_tests;

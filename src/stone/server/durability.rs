@@ -13,6 +13,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     stone::{
         candidate::News,
+        entry::Closer,
         log::{Log, Syncer},
         window::Window,
     },
@@ -347,7 +348,9 @@ impl Stone<'_> {
                     "the store's file can't be written, and what was answered waits for it in the log: {}",
                     error.full_message()
                 ));
-                for (_, closer) in std::mem::take(&mut self.closers) {
+                // Who holds jobs is called when the file shows what the call is about.
+                let has_asked = |(_, closer): &mut (StoreRecord, Closer)| !matches!(closer, Closer::Holders);
+                for (_, closer) in self.closers.extract_if(.., has_asked).collect::<Vec<_>>() {
                     self.tell_closer(closer, Err(error.for_each_caller()));
                 }
                 self.trouble = Some((error, monotonic() + RETRY_EVERY));
