@@ -19,7 +19,6 @@ mod hostile_tests;
 mod loan_tests;
 
 use std::{
-    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -32,6 +31,7 @@ use crossbeam_channel::{Receiver, unbounded};
 
 use self::{
     callers::Callers,
+    clients::Clients,
     connections::{Connections, Heard},
     flusher::Flusher,
     sealer::{Answer, Batch, Sealer},
@@ -64,7 +64,7 @@ use crate::{
         site::Site,
         ticket::Pending,
         verdict::Asked,
-        view::{for_each, get_record},
+        view::get_record,
     },
 };
 
@@ -136,7 +136,7 @@ struct Stone<'a> {
     ended: Instant,
     parked: Lot,
     unserved: Unserved,
-    clients: BTreeSet<(u64, u64)>,
+    clients: Clients,
     is_leaving: bool,
 }
 
@@ -152,11 +152,7 @@ impl<'a> Stone<'a> {
         let window = Window::open(site)?;
         let format: FormatRecord = get_record(&window, keys::FORMAT)?
             .ok_or_else(|| Error::corrupt("the store does not say which store it is; run `casque check`"))?;
-        let mut clients = BTreeSet::new();
-        for_each(&window, &keys::clients(), |key, _| {
-            clients.extend(keys::client_of(key).map(|client| (client.born.0, client.random)));
-            Ok(())
-        })?;
+        let clients = Clients::read(&window)?;
         let (sender, errands) = unbounded();
         let socket = socket::path(files)?;
         let (connections, waker) = Connections::open(&socket, format.store)?;
@@ -335,7 +331,7 @@ impl<'a> Stone<'a> {
                 Ok(())
             }
             Request::Forget(client) => {
-                self.forget(client);
+                self.clients.forget(client, &mut self.window);
                 Ok(())
             }
             Request::Gone(connection) => {
@@ -478,12 +474,6 @@ impl<'a> Stone<'a> {
             self.call_holders();
         }
         Ok(())
-    }
-
-    /// Forgets a client that has left. Its row may go with whatever is written next: one that stays harms nobody.
-    fn forget(&mut self, client: ClientId) {
-        self.clients.remove(&(client.born.0, client.random));
-        self.window.put(keys::client(client), None);
     }
 
     /// Has those who hold jobs look, as soon as the file shows what was decided.

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Stone, clients::admit_clients, proposals};
+use super::{Stone, proposals};
 use crate::{
     clock::monotonic,
     engine::RowSet,
@@ -60,7 +60,8 @@ impl Stone<'_> {
         }
         self.serve_locks(&mut rows, &mut after, &mut served);
         let claims = served.iter().map(|(entry, _)| entry);
-        admit_clients(&mut self.clients, entries.iter().chain(claims), &mut rows)?;
+        let connected = || self.connections.clients();
+        self.clients.admit(entries.iter().chain(claims), &mut rows, &self.window, connected)?;
         Ok((verdicts, rows, after, served))
     }
 
