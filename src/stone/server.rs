@@ -266,11 +266,7 @@ impl<'a> Stone<'a> {
                     if pending.replier.seal() {
                         bytes += pending.change.payload_bytes();
                         group.push(Entry {
-                            asked: pending.replier.resent.then_some(Asked {
-                                awaited: 0,
-                                parked: Vec::new(),
-                                resent: true,
-                            }),
+                            asked: pending.replier.resent.then(Asked::again),
                             origin: Origin::Own(pending.replier),
                             change: pending.change,
                             wait_until: pending.wait_until,
