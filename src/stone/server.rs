@@ -71,7 +71,7 @@ use crate::{
 /// L3: how long a window goes on.
 const WINDOW: Duration = Duration::from_millis(20);
 /// After how many bytes of payloads a group is closed; its rows are to fit into the log well.
-const GROUP_BYTES_MAX: usize = 2 << 20;
+const LOGGED_GROUP_BYTES_MAX: usize = 2 << 20;
 /// A window ends early when its rows take so many bytes.
 const WINDOW_BYTES_MAX: usize = 4 << 20;
 /// L5: how often a window that could not be written is tried again.
@@ -259,7 +259,7 @@ impl<'a> Stone<'a> {
         let mut group = Vec::new();
         let mut others = Vec::new();
         let mut bytes = 0;
-        while group.len() < GROUP_CHANGES_MAX && bytes < GROUP_BYTES_MAX {
+        while group.len() < GROUP_CHANGES_MAX && bytes < LOGGED_GROUP_BYTES_MAX {
             let Ok(errand) = self.errands.try_recv() else { break };
             match errand {
                 Errand::Change(pending) => {
@@ -279,7 +279,7 @@ impl<'a> Stone<'a> {
                 Errand::Leave => self.is_leaving = true,
             }
         }
-        while group.len() < GROUP_CHANGES_MAX && bytes < GROUP_BYTES_MAX {
+        while group.len() < GROUP_CHANGES_MAX && bytes < LOGGED_GROUP_BYTES_MAX {
             let Some(heard) = self.connections.next_request() else { break };
             match heard {
                 Heard::Change(entry) => {

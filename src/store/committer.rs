@@ -39,9 +39,10 @@ use crate::{
 pub use crate::store::desk::Step;
 pub(crate) use crate::store::desk::StepHook;
 
-/// How many changes one group may hold, and after how many bytes of payloads it is closed.
+/// How many changes one group may hold.
 pub(crate) const GROUP_CHANGES_MAX: usize = 10_000;
-pub(crate) const GROUP_BYTES_MAX: usize = 16 << 20;
+/// After how many bytes of payloads a group is closed that is committed directly.
+const DIRECT_GROUP_BYTES_MAX: usize = 16 << 20;
 
 /// How often who waits for a stone to appear, or for its answer, looks again.
 const STONE_POLL: Duration = Duration::from_millis(1);
@@ -388,7 +389,7 @@ impl Thread {
                 Work::Change(first) => {
                     let mut bytes = first.change.payload_bytes();
                     let mut group = vec![first];
-                    while group.len() < GROUP_CHANGES_MAX && bytes < GROUP_BYTES_MAX {
+                    while group.len() < GROUP_CHANGES_MAX && bytes < DIRECT_GROUP_BYTES_MAX {
                         match inbox.try_recv() {
                             Ok(Work::Change(pending)) => {
                                 bytes += pending.change.payload_bytes();
