@@ -33,6 +33,7 @@ use self::{
     callers::Callers,
     clients::Clients,
     connections::{Connections, Heard},
+    decide::Group,
     flusher::Flusher,
     sealer::{Answer, Batch, Sealer},
 };
@@ -418,7 +419,7 @@ impl<'a> Stone<'a> {
         let before = self.window.store;
         let mut decided = self.decide_with_parked(&entries);
         let is_unreadable = match &decided {
-            Ok((verdicts, rows, ..)) => rows.is_empty() && verdicts.iter().any(is_unavailable),
+            Ok(group) => group.rows.is_empty() && group.verdicts.iter().any(is_unavailable),
             Err(_) => true,
         };
         if is_unreadable && self.window.is_flushing() {
@@ -434,8 +435,8 @@ impl<'a> Stone<'a> {
             self.window.thaw(self.ground.site)?;
             decided = self.decide_with_parked(&entries);
         }
-        let (verdicts, rows, after, served) = match decided {
-            Ok(decided) => decided,
+        let Group { verdicts, rows, after, served } = match decided {
+            Ok(group) => group,
             Err(error) => {
                 self.refuse(entries, &error);
                 return Ok(());

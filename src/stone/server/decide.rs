@@ -19,13 +19,20 @@ use crate::{
     },
 };
 
+/// What a group came to.
+pub(super) struct Group {
+    /// One for each of its entries, in order.
+    pub(super) verdicts: Vec<Result<Applied>>,
+    pub(super) rows: RowSet,
+    /// The store as the rows leave it.
+    pub(super) after: StoreRecord,
+    /// What had waited, and is answered with the group.
+    pub(super) served: Vec<(Entry, Result<Applied>)>,
+}
+
 impl Stone<'_> {
     /// Decides a group and, in the same commit, the parked claims that it satisfies (C4).
-    #[allow(clippy::type_complexity, reason = "used once, where a group is committed")]
-    pub(super) fn decide_with_parked(
-        &mut self,
-        entries: &[Entry],
-    ) -> Result<(Vec<Result<Applied>>, RowSet, StoreRecord, Vec<(Entry, Result<Applied>)>)> {
+    pub(super) fn decide_with_parked(&mut self, entries: &[Entry]) -> Result<Group> {
         let Decided { verdicts, mut rows, mut after } = self.decide(entries)?;
         let mut served = Vec::new();
         if !self.parked.is_empty() && (!rows.is_empty() || !self.unserved.queues.is_empty()) {
@@ -62,7 +69,7 @@ impl Stone<'_> {
         let claims = served.iter().map(|(entry, _)| entry);
         let connected = || self.connections.clients();
         self.clients.admit(entries.iter().chain(claims), &mut rows, &self.window, connected)?;
-        Ok((verdicts, rows, after, served))
+        Ok(Group { verdicts, rows, after, served })
     }
 
     /// Fulfils the wishes for named locks that wait, and whose turn it is by the group's rows.
