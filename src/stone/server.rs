@@ -40,7 +40,7 @@ use self::{
 use crate::{
     clock::{monotonic, sleep},
     engine::StorageHook,
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     local::WriterGuard,
     queue::id::SessionId,
     stone::{
@@ -209,15 +209,20 @@ impl<'a> Stone<'a> {
                 self.connections.flush();
                 continue;
             }
-            let (group, errands) = self.gather();
+            let (group, requests) = self.gather();
             // Who showed no life when there was something for it may have done so now.
             let has_life = self.connections.take_life();
             let may_serve = (std::mem::take(&mut self.unserved.is_due) || has_life) && !self.unserved.queues.is_empty();
-            if !group.is_empty() || may_serve {
-                self.commit(group)?;
+            let mut done = if !group.is_empty() || may_serve { self.commit(group) } else { Ok(()) };
+            let mut requests = requests.into_iter();
+            while done.is_ok()
+                && let Some(request) = requests.next()
+            {
+                done = self.attend(request);
             }
-            for errand in errands {
-                self.attend(errand)?;
+            if done.is_err() {
+                requests.for_each(|request| self.hand_on_work(request));
+                return done;
             }
             self.tend()?;
             self.connections.flush();
@@ -275,7 +280,7 @@ impl<'a> Stone<'a> {
                     }
                 }
                 Errand::CloseWindow(answer) => others.push(Request::Close(Closer::Own(answer))),
-                Errand::Section(section) => others.push(Request::Section(section)),
+                Errand::Section { purpose, work } => others.push(Request::Section { purpose, work }),
                 Errand::CallOff { number } => others.push(Request::CallOff { from: None, number }),
                 Errand::Leave => self.is_leaving = true,
             }
@@ -314,13 +319,13 @@ impl<'a> Stone<'a> {
                 self.end_window_in_time();
                 Ok(())
             }
-            Request::Section(section) => {
+            Request::Section { work, .. } => {
                 if let Err(error) = self.close_now() {
-                    section(Err(error));
+                    work(Err(error));
                     return Ok(());
                 }
                 self.window.let_go_of_file();
-                section(Ok(self.ground.site));
+                work(Ok(self.ground.site));
                 self.reopen()
             }
             Request::CallOff { from, number } => {
@@ -367,14 +372,19 @@ impl<'a> Stone<'a> {
         if is_over {
             self.end_window_in_time();
         }
-        for parked in self.parked.take(|parked| parked.wait_until.is_none_or(|until| now >= until)) {
+        let mut over = self.parked.take(|parked| parked.wait_until.is_none_or(|until| now >= until)).into_iter();
+        while let Some(parked) = over.next() {
             // Decided a last time: nothing that it could take has come, or it would have been served.
             let verdict = self.decide(std::slice::from_ref(&parked)).map(|mut decided| decided.verdicts.remove(0));
             let verdict = match verdict {
                 Ok(Ok(applied)) if applied.version.is_none() => Ok(applied),
                 // It can be served after all, by a clock that has reached something: as a change that has just come.
                 Ok(Ok(_)) => {
-                    self.commit(vec![Entry { wait_until: None, ..parked }])?;
+                    let done = self.commit(vec![Entry { wait_until: None, ..parked }]);
+                    if done.is_err() {
+                        over.for_each(|parked| self.hand_on(parked));
+                        return done;
+                    }
                     continue;
                 }
                 Ok(Err(error)) | Err(error) => Err(error),
@@ -402,44 +412,25 @@ impl<'a> Stone<'a> {
     }
 
     /// Decides a group, and sees to it that it becomes durable and is answered then.
+    ///
+    /// # Errors
+    /// What ends this stone; whoever commits next decides the group.
     fn commit(&mut self, entries: Vec<Entry>) -> Result<()> {
         if let Some((error, _)) = &self.trouble {
             let error = error.for_each_caller();
             self.refuse(entries, &error);
             return Ok(());
         }
-        self.ground.desk.step(Step::Locked);
-        self.guard.check_place()?;
-        self.ground.site.verify_store()?;
         let has_company = self.callers.note(&entries, monotonic()) || !self.sealer.is_idle();
-        if let Err(error) = self.catch_up() {
-            self.refuse(entries, &error);
-            return Ok(());
-        }
-        let before = self.window.store;
-        let mut decided = self.decide_with_parked(&entries);
-        let is_unreadable = match &decided {
-            Ok(group) => group.rows.is_empty() && group.verdicts.iter().any(is_unavailable),
-            Err(_) => true,
-        };
-        if is_unreadable && self.window.is_flushing() {
-            // A flush that failed has closed the file that is read from: how it ended is to be told, or the group is
-            // decided on what it left.
-            let flushed = self.flusher.wait();
-            self.flushed(flushed)?;
-            decided = match &self.trouble {
-                Some((error, _)) => Err(error.for_each_caller()),
-                None => self.decide_with_parked(&entries),
-            };
-        } else if is_unreadable {
-            self.window.thaw(self.ground.site)?;
-            decided = self.decide_with_parked(&entries);
-        }
-        let Group { verdicts, rows, after, served } = match decided {
-            Ok(group) => group,
-            Err(error) => {
+        let Group { verdicts, rows, before, after, served } = match self.decide_in_place(&entries) {
+            Ok(Ok(group)) => group,
+            Ok(Err(error)) => {
                 self.refuse(entries, &error);
                 return Ok(());
+            }
+            Err(error) => {
+                entries.into_iter().for_each(|entry| self.hand_on(entry));
+                return Err(error);
             }
         };
         self.ground.desk.step(Step::Applied);
@@ -471,6 +462,22 @@ impl<'a> Stone<'a> {
             self.call_holders();
         }
         Ok(())
+    }
+
+    /// Has a change that was not decided here decided by whoever commits next. A client sees this stone go, and sends it
+    /// again by itself.
+    fn hand_on(&self, entry: Entry) {
+        if let Entry { origin: Origin::Own(replier), change, wait_until, .. } = entry {
+            self.ground.inbox.put(Box::new(Pending { change, replier, wait_until }));
+        }
+    }
+
+    /// Has the work done by whoever commits next, if that is what was asked. Whoever waits for something else sees its
+    /// sender go, and asks again.
+    fn hand_on_work(&self, request: Request) {
+        if let Request::Section { purpose, work } = request {
+            self.ground.inbox.put_work(Work::Section { purpose, work });
+        }
     }
 
     /// Has those who hold jobs look, as soon as the file shows what was decided.
@@ -516,16 +523,11 @@ impl<'a> Stone<'a> {
             socket::unlink(&self.socket);
             closed
         });
-        for parked in self.parked.take(|_| true) {
-            if let Entry { origin: Origin::Own(replier), change, wait_until, .. } = parked {
-                // Not decided: whoever commits next does.
-                self.ground.inbox.put(Box::new(Pending { change, replier, wait_until }));
-            }
-        }
+        self.parked.take(|_| true).into_iter().for_each(|parked| self.hand_on(parked));
         while let Ok(errand) = self.errands.try_recv() {
             match errand {
                 Errand::Change(pending) => self.ground.inbox.put(pending),
-                Errand::Section(work) => self.ground.inbox.put_work(Work::Section { purpose: "work", work }),
+                Errand::Section { purpose, work } => self.ground.inbox.put_work(Work::Section { purpose, work }),
                 // Whoever waits sees its sender go, and asks again.
                 Errand::CloseWindow(_) | Errand::CallOff { .. } | Errand::Leave => {}
             }
@@ -537,15 +539,11 @@ impl<'a> Stone<'a> {
 /// What is attended to after a group.
 enum Request {
     Close(Closer),
-    Section(Section),
+    Section { purpose: &'static str, work: Section },
     Bury(SessionId),
     CallOff { from: Option<usize>, number: u64 },
     Forget(ClientId),
     Gone(usize),
-}
-
-fn is_unavailable(verdict: &Result<Applied>) -> bool {
-    verdict.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable)
 }
 
 fn proposals(entries: &[Entry]) -> Vec<Proposal<'_>> {

@@ -262,10 +262,10 @@ impl Committer {
         receiver.recv().unwrap_or_else(|_| Err(Error::closed()))
     }
 
-    fn hand_in_section(&self, purpose: &'static str, section: Section) -> Result<()> {
-        match self.router.seat.send(Errand::Section(section)) {
+    fn hand_in_section(&self, purpose: &'static str, work: Section) -> Result<()> {
+        match self.router.seat.send(Errand::Section { purpose, work }) {
             Ok(()) => Ok(()),
-            Err(Errand::Section(work)) => {
+            Err(Errand::Section { work, .. }) => {
                 self.inbox.put_work(Work::Section { purpose, work });
                 Ok(())
             }
@@ -476,14 +476,14 @@ impl Thread {
     }
 
     fn run_section(&self, purpose: &'static str, work: Section) {
-        let mut errand = Errand::Section(work);
+        let mut errand = Errand::Section { purpose, work };
         loop {
-            let Err(Errand::Section(work)) = self.router.seat.send(errand) else { return };
+            let Err(Errand::Section { work, .. }) = self.router.seat.send(errand) else { return };
             if let Some(connection) = self.router.connection() {
                 if let Some(_loan) = connection.borrow_lock() {
                     return work(Ok(&self.desk.site));
                 }
-                errand = Errand::Section(work);
+                errand = Errand::Section { purpose, work };
                 sleep(STONE_POLL);
                 continue;
             }
@@ -495,7 +495,7 @@ impl Thread {
                 Ok(Taken::Lock(_guard)) => return work(Ok(&self.desk.site)),
                 Ok(Taken::NoneNeeded) => return work(Ok(&self.desk.site)),
                 Ok(Taken::GaveUp) => {
-                    errand = Errand::Section(work);
+                    errand = Errand::Section { purpose, work };
                     sleep(STONE_POLL);
                 }
                 Err(error) => return work(Err(error)),
