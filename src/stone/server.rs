@@ -54,7 +54,7 @@ use crate::{
         window::Window,
     },
     store::{
-        change::{Applied, ClientId},
+        change::ClientId,
         committer::{GROUP_CHANGES_MAX, Inbox, Section, Step, Work},
         desk::Desk,
         group::{Decided, Proposal, decide},
@@ -372,7 +372,7 @@ impl<'a> Stone<'a> {
         if is_over {
             self.end_window_in_time();
         }
-        let mut over = self.parked.take(|parked| parked.wait_until.is_none_or(|until| now >= until)).into_iter();
+        let mut over = self.parked.take_over(now).into_iter();
         while let Some(parked) = over.next() {
             // Decided a last time: nothing that it could take has come, or it would have been served.
             let verdict = self.decide(std::slice::from_ref(&parked)).map(|mut decided| decided.verdicts.remove(0));
