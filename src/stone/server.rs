@@ -17,8 +17,11 @@ mod failure_tests;
 mod hostile_tests;
 #[cfg(test)]
 mod loan_tests;
+#[cfg(test)]
+mod slow_tests;
 
 use std::{
+    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -113,6 +116,8 @@ struct Stone<'a> {
     ground: &'a Ground<'a>,
     guard: &'a WriterGuard<'a>,
     errands: Receiver<Errand>,
+    /// Errands that came while the window was full.
+    held_back: VecDeque<Errand>,
     connections: Connections,
     is_asleep: Arc<AtomicBool>,
     socket: std::path::PathBuf,
@@ -164,6 +169,7 @@ impl<'a> Stone<'a> {
             ground,
             guard,
             errands,
+            held_back: VecDeque::new(),
             connections,
             is_asleep: is_asleep.clone(),
             socket,
@@ -203,7 +209,11 @@ impl<'a> Stone<'a> {
             self.listen()?;
             self.heed_sealer()?;
             if self.is_full_too_early() {
-                // Whoever has something to say waits, as for a slow disk.
+                // Whoever has something to say waits, as for a slow disk; not who has this stone leave.
+                self.hold_back();
+                if self.is_leaving {
+                    return Ok(());
+                }
                 sleep(SLOW_POLL);
                 self.tend()?;
                 self.connections.flush();
@@ -252,12 +262,22 @@ impl<'a> Stone<'a> {
             sleep = Duration::ZERO;
         }
         self.is_asleep.store(true, Ordering::SeqCst);
-        if !self.errands.is_empty() || self.flusher.has_news() || self.sealer.has_news() {
+        if !self.errands.is_empty() || !self.held_back.is_empty() || self.flusher.has_news() || self.sealer.has_news() {
             sleep = Duration::ZERO;
         }
         let heard = self.connections.poll(sleep);
         self.is_asleep.store(false, Ordering::SeqCst);
         heard
+    }
+
+    /// Puts off what this process asks, but for its leaving.
+    fn hold_back(&mut self) {
+        while let Ok(errand) = self.errands.try_recv() {
+            match errand {
+                Errand::Leave => self.is_leaving = true,
+                other => self.held_back.push_back(other),
+            }
+        }
     }
 
     /// What came in, up to a group; what is no change is attended to after it.
@@ -266,7 +286,7 @@ impl<'a> Stone<'a> {
         let mut others = Vec::new();
         let mut bytes = 0;
         while group.len() < GROUP_CHANGES_MAX && bytes < LOGGED_GROUP_BYTES_MAX {
-            let Ok(errand) = self.errands.try_recv() else { break };
+            let Some(errand) = self.held_back.pop_front().or_else(|| self.errands.try_recv().ok()) else { break };
             match errand {
                 Errand::Change(pending) => {
                     if pending.replier.seal() {
@@ -524,7 +544,8 @@ impl<'a> Stone<'a> {
             closed
         });
         self.parked.take(|_| true).into_iter().for_each(|parked| self.hand_on(parked));
-        while let Ok(errand) = self.errands.try_recv() {
+        self.hold_back();
+        for errand in self.held_back {
             match errand {
                 Errand::Change(pending) => self.ground.inbox.put(pending),
                 Errand::Section { purpose, work } => self.ground.inbox.put_work(Work::Section { purpose, work }),

@@ -275,9 +275,13 @@ impl Stone<'_> {
         self.end_window_if_free();
     }
 
-    /// When a window that is to end then may.
+    /// When a window that is to end then may. Nobody is kept from the lock by the pause.
     pub(super) fn may_end_at(&self, then: Instant) -> Instant {
-        self.ground.site.commit_pause().map_or(then, |pause| then.max(self.ended + pause))
+        let wants_lock = |(_, closer): &(StoreRecord, Closer)| matches!(closer, Closer::Borrower { .. });
+        match self.ground.site.commit_pause() {
+            Some(pause) if !self.closers.iter().any(wants_lock) => then.max(self.ended + pause),
+            _ => then,
+        }
     }
 
     /// Whether the window can take no more, and may not end yet.
