@@ -171,8 +171,8 @@ impl StoreOptions {
         self
     }
 
-    /// Opens the store at a path. All openings of one file in one process share one engine, with the options of the
-    /// first.
+    /// Opens the store at a path. In one process all openings of one file share one engine, with the options of the
+    /// first; but each that is for reading only has its own.
     ///
     /// # Errors
     /// `NotFound` for a missing store that is not to be created; `Invalid` where the path is something else, or a store
