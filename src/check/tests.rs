@@ -26,7 +26,7 @@ struct Slow {
 impl StorageHook for Slow {
     fn before(&self, _: StorageOperation, _: u64) -> io::Result<()> {
         if self.is_next.swap(false, Ordering::SeqCst) {
-            sleep(2 * PATIENCE);
+            sleep(2 * PATIENCE); // waits: so that it takes longer than that
         }
         Ok(())
     }

@@ -484,8 +484,8 @@ impl<'a> Stone<'a> {
         Ok(())
     }
 
-    /// Has a change that was not decided here decided by whoever commits next. A client sees this stone go, and sends it
-    /// again by itself.
+    /// Has a change that was not decided here decided by whoever commits next. A client sees this stone go, and sends
+    /// it again by itself.
     fn hand_on(&self, entry: Entry) {
         if let Entry { origin: Origin::Own(replier), change, wait_until, .. } = entry {
             self.ground.inbox.put(Box::new(Pending { change, replier, wait_until }));

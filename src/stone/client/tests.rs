@@ -44,7 +44,7 @@ fn lock_that_is_given_after_its_asker_has_left_is_freed() {
     let before = store.version().unwrap();
     let socket = folder.path().join("app.redb.d/sock");
     let listener = UnixListener::bind(&socket).unwrap();
-    let stone = thread::spawn(move || {
+    let unanswering = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         hear::<Hello>(&mut stream);
         say(&mut stream, &Welcome::Come { pid: std::process::id() });
@@ -61,7 +61,7 @@ fn lock_that_is_given_after_its_asker_has_left_is_freed() {
     });
     let error = store.lock_within("nightly", PATIENCE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unknown, "{}", error.full_message());
-    stone.join().unwrap();
+    unanswering.join().unwrap();
     let deadline = deadline_after(DEADLINE);
     while store.version().unwrap().0 < before.0 + 2 {
         assert!(monotonic() < deadline, "nobody frees it: {:?}", store.locks().unwrap());

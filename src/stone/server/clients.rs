@@ -34,8 +34,8 @@ impl Clients {
         Ok(Self { kept })
     }
 
-    /// Takes note of the clients whose answers are in a group's rows, and drops the oldest where there are too many. Who
-    /// is connected may ask again, and is kept.
+    /// Takes note of the clients whose answers are in a group's rows, and drops the oldest where there are too many.
+    /// Who is connected may ask again, and is kept.
     pub(super) fn admit<'a>(
         &mut self,
         entries: impl Iterator<Item = &'a Entry>,

@@ -14,7 +14,6 @@ use std::{
 use crate::{
     engine::{StorageHook, StorageOperation},
     error::{ErrorKind, Result},
-    queue::record::HeadRecord,
     stone::seat::Errand,
     store::{
         Store,
@@ -24,7 +23,6 @@ use crate::{
         keys,
         open::StoreOptions,
         site::Site,
-        view::get_record,
     },
 };
 
@@ -67,12 +65,12 @@ fn holders_are_called_when_a_window_that_failed_once_is_in_the_file() {
     let (tell, told) = channel();
     let looking = store.clone();
     let call: Arc<Call> = Arc::new(move || {
-        let rows = looking.inner.peek().unwrap();
-        let head: HeadRecord = get_record(rows.as_ref(), &keys::head("default")).unwrap().unwrap_or_default();
-        tell.send(head.paused).unwrap();
+        let head = looking.inner.peek().unwrap().get(&keys::head("default")).unwrap();
+        tell.send(head.is_some()).unwrap();
     });
     store.inner.add_holder(&call);
     faults.left.store(1, Ordering::SeqCst);
+    // The first row of the queue.
     store.queue("default").pause().unwrap();
     while !told.recv_timeout(DEADLINE).expect("nobody is called when it shows") {}
     assert_eq!(faults.left.load(Ordering::SeqCst), 0, "nothing failed");

@@ -28,7 +28,7 @@ use crate::{
     },
 };
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 /// How long each commit waits where they are slow, and what is far less than that.
 const PAUSE: Duration = Duration::from_secs(6);
 const SOON: Duration = Duration::from_secs(3);

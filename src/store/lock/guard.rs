@@ -207,8 +207,8 @@ impl Place {
         self.is_empty = true;
     }
 
-    /// Has a thread give it up, after the answer to a wish for the lock that may still come: the session lives, so nobody
-    /// else would. Where the store is closed, it is freed with the session.
+    /// Has a thread give it up, after the answer to a wish for the lock that may still come: the session lives, so
+    /// nobody else would. Where the store is closed, it is freed with the session.
     pub(super) fn leave_later(&self, late: Option<Ticket>) {
         let (inner, name, claimant) = (Arc::downgrade(&self.inner), self.name.clone(), self.claimant);
         let free = move || {
