@@ -261,8 +261,8 @@ impl Store {
         settings::value(self.inner.rows()?.as_ref(), setting_info(name)?)
     }
 
-    /// Sets a setting, in its unit, for all processes of the store. The lease time reaches those that are running when
-    /// they next start.
+    /// Sets a setting, in its unit, for all processes of the store. Those that run go by a new lease time within
+    /// seconds.
     ///
     /// # Errors
     /// `NotFound` for a name that is no setting, `Invalid` for a value out of range.

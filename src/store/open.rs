@@ -171,8 +171,8 @@ impl StoreOptions {
         self
     }
 
-    /// Opens the store at a path. All openings of one file in one process share one engine, with the options of the
-    /// first.
+    /// Opens the store at a path. In one process all openings of one file share one engine, with the options of the
+    /// first; but each that is for reading only has its own.
     ///
     /// # Errors
     /// `NotFound` for a missing store that is not to be created; `Invalid` where the path is something else, or a store
@@ -284,7 +284,7 @@ impl StoreOptions {
             }
             // A stone has a store, so that what is missing was there. Its note counts where it stays: who has just
             // taken the lock may not have written its own over that of a dead one.
-            let stone = local::holder(&files.folder).filter(|holder| holder.purpose == candidate::PURPOSE);
+            let stone = local::last_note(&files.folder).filter(|holder| holder.purpose == candidate::PURPOSE);
             looks = if stone.is_some() { looks + 1 } else { 0 };
             if let Some(stone) = stone.filter(|_| looks >= LOOKS_AT_STONE) {
                 return Err(files.replaced_under(Some(stone.pid)));

@@ -1,7 +1,7 @@
 //! The stone's ends of its clients' connections: what they said, and what is to be said to them.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashSet, VecDeque},
     io::{self, Read as _, Write as _},
     net::Shutdown,
     sync::Arc,
@@ -355,6 +355,11 @@ impl Connections {
                 .get(connection)
                 .is_some_and(|connection| now.saturating_duration_since(connection.life) < LIFE_MAX),
         }
+    }
+
+    /// Who is connected.
+    pub(super) fn clients(&self) -> HashSet<ClientId> {
+        self.open.values().filter_map(|connection| connection.client).collect()
     }
 
     /// Where the answers of a connection go; nowhere where it is gone.
