@@ -24,6 +24,7 @@ use crate::{
         Report, Setup,
         claimer::{Batch, Claimer},
         handler::{Ended, Handled},
+        keeper::SETTLE_WITHIN,
         prefetch::Measure,
         timeouts::Deadline,
     },
@@ -88,7 +89,7 @@ pub(super) struct State {
     pub(super) is_called: bool,
     /// A claim was out at the last look, and what it brings is to be looked at too.
     pub(super) is_claim_unseen: bool,
-    /// Until when the keeper sleeps; nothing where only others can wake it.
+    /// Until when the keeper sleeps; nothing where it is awake, or about to be, or only others can wake it.
     keeper_sleeps_until: Option<Instant>,
     sleepers: usize,
     /// How often in a row a turn failed.
@@ -286,7 +287,10 @@ impl Crew {
     /// Who leaves to run a job sees to it that somebody else does what is left to do.
     fn leave_to_others(&self, state: &mut State) {
         let is_left = !state.endings.is_empty() || !state.buffer.is_empty();
-        if !state.is_keeper_awake && (is_left || !self.has_stone()) {
+        if is_left {
+            // It may sleep until some timeout, which can be hours away.
+            self.wake_keeper_by(state, state.last_begun + SETTLE_WITHIN);
+        } else if !state.is_keeper_awake && !self.has_stone() {
             self.keeper_looks(state);
         }
         let has_work = is_left || (state.waiting == Waiting::Nobody && state.may_claim(&self.setup));
@@ -298,6 +302,7 @@ impl Crew {
     /// Wakes the keeper.
     pub(super) fn keeper_looks(&self, state: &mut State) {
         state.is_keeper_awake = true;
+        state.keeper_sleeps_until = None;
         self.keeper.notify_one();
     }
 
@@ -334,14 +339,14 @@ impl Crew {
             None => self.keeper.wait(state).unwrap_or_else(PoisonError::into_inner),
         };
         state.is_keeper_awake = true;
+        state.keeper_sleeps_until = None;
         state
     }
 
     /// Wakes the keeper in time for what is due then.
     pub(super) fn wake_keeper_by(&self, state: &mut State, due: Instant) {
         if !state.is_keeper_awake || state.keeper_sleeps_until.is_some_and(|until| until > due) {
-            state.is_keeper_awake = true;
-            self.keeper.notify_one();
+            self.keeper_looks(state);
         }
     }
 

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// How long a completion may wait for company while the handlers are busy.
-const SETTLE_WITHIN: Duration = Duration::from_millis(5);
+pub(super) const SETTLE_WITHIN: Duration = Duration::from_millis(5);
 /// How long a worker that is stopped at once waits for a turn that is out.
 const LAST_TURN: Duration = Duration::from_secs(2);
 

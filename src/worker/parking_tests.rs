@@ -200,6 +200,31 @@ fn endings_do_not_wait_for_a_parked_claim() {
     assert_eq!(run.join().unwrap().completed, 2);
 }
 
+/// The keeper sleeps until the slow job's time is over, which is no help to what ends before.
+#[test]
+fn completion_does_not_wait_for_a_slow_job_beside_one_whose_time_is_far_ahead() {
+    let store = Store::in_memory().unwrap();
+    let queue = store.queue("default");
+    let long = queue.enqueue(JobRequest::new("hold", &()).timeout(Duration::from_hours(1))).unwrap();
+    let (parking, parked) = Parking::new();
+    let (worker, events, go_on) = worker(&store, &parking);
+    let worker = worker.concurrency(2).prefetch(1);
+    let stop = worker.stop_handle();
+    let run = thread::spawn(move || worker.run().unwrap());
+    assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::Started { job, .. } if job == long));
+    parked.recv_timeout(SOON).unwrap();
+    // So that the keeper most likely sleeps until the deadline.
+    crate::clock::sleep(Duration::from_millis(30)); // waits: for what either order of is right
+    let jobs = queue.enqueue_batch(["note", "hold"].map(|task| JobRequest::new(task, &()))).unwrap();
+    parking.serve(&store);
+    store.wait_ended(jobs[0], PROMPTLY).unwrap();
+    assert_eq!(store.job(jobs[1]).unwrap().state, State::Running);
+    go_on.send(()).unwrap();
+    go_on.send(()).unwrap();
+    stop.stop();
+    assert_eq!(run.join().unwrap().completed, 3);
+}
+
 #[test]
 fn last_completion_and_next_claim_are_one_change() {
     let store = Store::in_memory().unwrap();
