@@ -45,6 +45,13 @@ pub(crate) struct Claim {
     pub(crate) conflicts: u64,
 }
 
+impl Claim {
+    /// A claim of whatever comes next in these queues.
+    pub(crate) fn new(session: SessionId, queues: Vec<String>, wanted: Wanted) -> Self {
+        Self { session, queues, wanted, candidates: Vec::new(), fill: true, conflicts: 0 }
+    }
+}
+
 /// What a claim got.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Claimed {

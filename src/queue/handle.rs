@@ -12,7 +12,7 @@ use crate::{
         enqueue::check_name,
         id::JobId,
         info::{QueueStats, stats},
-        lease::{ClaimAnswer, leases_of},
+        lease::ClaimAnswer,
         promote::next_by_time,
         record::{HeadRecord, Home},
         select::{Selection, Tasks, Wanted, select},
@@ -120,22 +120,16 @@ impl Queue {
     fn claim_at_stone(&self, jobs: usize, wait: Duration) -> Result<Vec<Lease>> {
         let inner = &self.store.inner;
         let session = inner.session()?;
-        let claim = Claim {
-            session: session.id,
-            queues: vec![self.name.clone()],
-            wanted: Wanted { tasks: Tasks::Any, jobs_max: jobs, idle: inner.is_idle() },
-            candidates: Vec::new(),
-            fill: true,
-            conflicts: 0,
-        };
+        let wanted = Wanted { tasks: Tasks::Any, jobs_max: jobs, idle: inner.is_idle() };
+        let claim = Claim::new(session.id, vec![self.name.clone()], wanted);
         // Only a claim that is alone may wait, so what is due is made ready first.
         let at_once = vec![Intent::Promote { limit: CLAIM_JOBS_MAX }, Intent::Claim(claim.clone())];
-        let leases = leases_of(inner, &session, inner.commit(Vec::new(), at_once, None)?)?.leases;
+        let leases = inner.claim(&session, Vec::new(), at_once, Duration::ZERO)?.leases;
         if !leases.is_empty() || wait.is_zero() {
             return Ok(leases);
         }
-        let ticket = inner.submit_turn(vec![Intent::Claim(claim)], wait.min(WAIT_AT_STONE))?;
-        Ok(leases_of(inner, &session, ticket.wait(&inner.site)?)?.leases)
+        let claim = vec![Intent::Claim(claim)];
+        Ok(inner.claim(&session, Vec::new(), claim, wait.min(WAIT_AT_STONE))?.leases)
     }
 
     /// Claims that very job.
@@ -154,16 +148,10 @@ impl Queue {
         }
         drop(rows);
         let session = inner.session()?;
-        let claim = Claim {
-            session: session.id,
-            queues: vec![record.queue.clone()],
-            wanted: Wanted { tasks: Tasks::Any, jobs_max: 1, idle: inner.is_idle() },
-            candidates: vec![Candidate { job, key: record.key_in(home) }],
-            fill: false,
-            conflicts: 0,
-        };
-        let applied = inner.commit(Vec::new(), vec![Intent::Claim(claim)], None)?;
-        let lease = leases_of(inner, &session, applied)?.leases.pop();
+        let wanted = Wanted { tasks: Tasks::Any, jobs_max: 1, idle: inner.is_idle() };
+        let candidates = vec![Candidate { job, key: record.key_in(home) }];
+        let claim = Claim { candidates, fill: false, ..Claim::new(session.id, vec![record.queue], wanted) };
+        let lease = inner.claim(&session, Vec::new(), vec![Intent::Claim(claim)], Duration::ZERO)?.leases.pop();
         lease.ok_or_else(|| {
             Error::invalid(format!("job {job} was taken by another, or its queue is paused or at a limit"))
         })
@@ -222,16 +210,8 @@ impl Store {
         }
         pause();
         let session = self.inner.session()?;
-        let claim = Claim {
-            session: session.id,
-            queues: queues.to_vec(),
-            wanted: wanted.clone(),
-            candidates,
-            fill: true,
-            conflicts: 0,
-        };
-        let applied = self.inner.commit(Vec::new(), vec![Intent::Claim(claim)], None)?;
-        let answer = leases_of(&self.inner, &session, applied)?;
+        let claim = Claim { candidates, ..Claim::new(session.id, queues.to_vec(), wanted.clone()) };
+        let answer = self.inner.claim(&session, Vec::new(), vec![Intent::Claim(claim)], Duration::ZERO)?;
         // A claim whose candidates are all still there looks no further, and so at no suspect job.
         Ok(ClaimAnswer { suspects_wait: answer.suspects_wait || (suspects_wait && !answer.alone), ..answer })
     }

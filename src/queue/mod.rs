@@ -55,6 +55,8 @@ mod depend_tests;
 #[cfg(test)]
 mod keyed_tests;
 #[cfg(test)]
+mod late_claim_tests;
+#[cfg(test)]
 mod limit_tests;
 #[cfg(test)]
 mod model_tests;

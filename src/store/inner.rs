@@ -222,7 +222,12 @@ impl Inner {
 
     /// Hands in a worker's turn. Where it is a claim that finds nothing, a stone keeps it waiting for so long.
     pub(crate) fn submit_turn(&self, intents: Vec<Intent>, wait: Duration) -> Result<Ticket> {
-        let change = self.change(Vec::new(), intents, None)?;
+        self.submit_guarded(Vec::new(), intents, wait)
+    }
+
+    /// The same with guards.
+    pub(crate) fn submit_guarded(&self, guards: Vec<Guard>, intents: Vec<Intent>, wait: Duration) -> Result<Ticket> {
+        let change = self.change(guards, intents, None)?;
         self.writer()?.submit_from_here(change, self.patience, wait)
     }
 

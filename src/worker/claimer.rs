@@ -83,8 +83,7 @@ impl Claimer {
             return Ok(Prepared { claim: None, suspects_wait });
         }
         let session = self.store.inner.session()?.id;
-        let queues = self.queues.clone();
-        let claim = Claim { session, queues, wanted, candidates, fill: true, conflicts: 0 };
+        let claim = Claim { candidates, ..Claim::new(session, self.queues.clone(), wanted) };
         Ok(Prepared { claim: Some(claim), suspects_wait })
     }
 
@@ -95,8 +94,7 @@ impl Claimer {
             _ => return Ok(Prepared { claim: None, suspects_wait: false }),
         };
         let session = self.store.inner.session()?.id;
-        let queues = self.queues.clone();
-        let claim = Claim { session, queues, wanted, candidates, fill: false, conflicts: 0 };
+        let claim = Claim { candidates, fill: false, ..Claim::new(session, self.queues.clone(), wanted) };
         Ok(Prepared { claim: Some(claim), suspects_wait: false })
     }
 
@@ -165,14 +163,9 @@ impl Claimer {
     /// C2: counts the conflicts that no claim has carried yet, when the worker leaves.
     pub(crate) fn count_conflicts(&mut self) -> Result<()> {
         for (queue, conflicts) in std::mem::take(&mut self.conflicts) {
-            let claim = Claim {
-                session: self.store.inner.session()?.id,
-                queues: vec![queue],
-                wanted: Wanted { tasks: self.tasks.clone(), jobs_max: 1, idle: false },
-                candidates: Vec::new(),
-                fill: false,
-                conflicts,
-            };
+            let session = self.store.inner.session()?.id;
+            let wanted = Wanted { tasks: self.tasks.clone(), jobs_max: 1, idle: false };
+            let claim = Claim { fill: false, conflicts, ..Claim::new(session, vec![queue], wanted) };
             self.store.inner.perform(Intent::Claim(claim))?;
         }
         Ok(())

@@ -3,16 +3,12 @@
 //! Where another process commits for this one, a claim is parked there, and its answer is the wake-up. Else the thread
 //! looks at the count of commits (W7). Either way a request to stop is heard at once.
 
-use std::{
-    sync::{Arc, MutexGuard},
-    thread,
-    time::Duration,
-};
+use std::{sync::MutexGuard, time::Duration};
 
 use crate::{
     clock::monotonic,
     error::Result,
-    queue::{lease::leases_of, select::Wanted},
+    queue::{lease::give_back_late, select::Wanted},
     store::{
         change::Intent,
         inner::{LOOK_ANYWAY, wake_poll},
@@ -114,30 +110,10 @@ impl Crew {
             Some(Ok(applied)) => self.batch_of(applied, false, false).map(Parked::Answered),
             Some(Err(error)) => {
                 self.store.inner.doubt_leases();
-                self.give_back_late(ticket);
+                give_back_late(&self.store.inner, &self.session, ticket);
                 Err(error)
             }
             None => Ok(Parked::CalledAway(ticket)),
-        }
-    }
-
-    /// Sees to it that what a claim gets whose answer nobody waits for goes back, uncharged.
-    pub(super) fn give_back_late(&self, ticket: Ticket) {
-        if ticket.withdraw() || !ticket.may_be_answered() {
-            return;
-        }
-        self.store.inner.call_off(ticket.number());
-        // The thread must not keep the store open: where that is closed, its leases go back with the session.
-        let (inner, session) = (Arc::downgrade(&self.store.inner), Arc::downgrade(&self.session));
-        let give_back = move || {
-            let Some(Ok(applied)) = ticket.wait_for_good() else { return };
-            if let (Some(inner), Some(session)) = (inner.upgrade(), session.upgrade()) {
-                // A lease that is dropped goes back.
-                drop(leases_of(&inner, &session, applied));
-            }
-        };
-        if let Err(error) = thread::Builder::new().name("casque-late-claim".into()).spawn(give_back) {
-            self.store.inner.site.note_trouble(&crate::Error::unavailable("a thread can't be started").because(error));
         }
     }
 }

@@ -13,7 +13,7 @@ use std::{
 use crate::{
     clock::{deadline_after, monotonic},
     error::{ErrorKind, Result},
-    queue::{Lease, info::stats},
+    queue::{Lease, info::stats, lease::give_back_late},
     store::{Store, inner::Call},
     task::StopReason,
     worker::{
@@ -61,7 +61,7 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
     }
     let gave_up = Keeper { crew: &crew, look: Look::new(), begun: 0 }.keep();
     if let Some(ticket) = crew.lock().left_parked.take() {
-        crew.give_back_late(ticket);
+        give_back_late(&store.inner, &crew.session, ticket);
     }
     if !gave_up && let Err(error) = crew.claimer().count_conflicts() {
         crew.tell_trouble("count hijacks", &error);

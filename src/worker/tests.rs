@@ -26,14 +26,7 @@ use crate::{
 /// Makes the next ready job suspect: claimed and begun by a session that is gone.
 fn make_suspect(store: &Store) {
     let session = SessionId::random();
-    let claim = Claim {
-        session,
-        queues: vec!["default".to_owned()],
-        wanted: Wanted { tasks: Tasks::Any, jobs_max: 1, idle: true },
-        candidates: Vec::new(),
-        fill: true,
-        conflicts: 0,
-    };
+    let claim = Claim::new(session, vec!["default".to_owned()], Wanted { tasks: Tasks::Any, jobs_max: 1, idle: true });
     let Outcome::Claimed(claimed) = store.inner.perform(Intent::Claim(claim)).unwrap() else { unreachable!() };
     let started = vec![(claimed.jobs[0].record.id, claimed.token.unwrap(), Timestamp::now())];
     store.inner.perform(Intent::Reclaim(Reclaim { started, ..Reclaim::of_all(session, None) })).unwrap();
@@ -132,14 +125,11 @@ fn worker_that_does_not_maintain_the_store_gives_its_lost_leases_back_and_takes_
     // As if the answer of a claim had been lost.
     let other = store.queue("other");
     let lost = other.enqueue(JobRequest::new("note", &())).unwrap();
-    let claim = Claim {
-        session: store.inner.session().unwrap().id,
-        queues: vec!["other".to_owned()],
-        wanted: Wanted { tasks: Tasks::Any, jobs_max: 1, idle: true },
-        candidates: Vec::new(),
-        fill: true,
-        conflicts: 0,
-    };
+    let claim = Claim::new(
+        store.inner.session().unwrap().id,
+        vec!["other".to_owned()],
+        Wanted { tasks: Tasks::Any, jobs_max: 1, idle: true },
+    );
     store.inner.perform(Intent::Claim(claim)).unwrap();
     store.inner.doubt_leases();
     wait_until_ready(&store, lost);
