@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    clock::{deadline_after, monotonic},
+    clock::{deadline_after, monotonic, sleep},
     error::{Error, Result},
     queue::{
         IntoJob, Lease,
@@ -20,6 +20,7 @@ use crate::{
     store::{
         Store,
         change::{BATCH_JOBS_MAX, Candidate, Intent, Outcome},
+        inner::wake_poll,
         keys,
         view::get_record,
     },
@@ -82,7 +83,8 @@ impl Queue {
     /// Claims up to `jobs` jobs, whatever their tasks; waits up to `wait` for the first. The leases beat by themselves.
     ///
     /// Scheduled jobs that are due are made ready on the way; jobs of processes that died are taken back by any
-    /// [`Worker`](crate::Worker) on the store, in whatever process.
+    /// [`Worker`](crate::Worker) on the store, in whatever process. A job that may have taken its process down
+    /// ([`Lease::is_suspect`]) is claimed alone, and nothing else for as long as this process has it.
     ///
     /// # Errors
     /// `Invalid` for 0 jobs or more than 1,000.
@@ -94,6 +96,13 @@ impl Queue {
         let (since, deadline) = (monotonic(), deadline_after(wait));
         let inner = &self.store.inner;
         loop {
+            while inner.is_alone() {
+                let now = monotonic();
+                if now >= deadline {
+                    return Ok(Vec::new());
+                }
+                sleep(wake_poll(since, now).min(deadline - now));
+            }
             if inner.has_stone() {
                 let leases = self.claim_at_stone(jobs, deadline.saturating_duration_since(monotonic()))?;
                 if !leases.is_empty() || monotonic() >= deadline {
@@ -135,8 +144,9 @@ impl Queue {
     /// Claims that very job.
     ///
     /// # Errors
-    /// `NotFound` for a job that is nowhere; `Invalid` for one that is not ready, that another was quicker to take, or
-    /// whose queue or concurrency key is at a limit.
+    /// `NotFound` for a job that is nowhere; `Invalid` for one that is not ready, that another was quicker to take,
+    /// whose queue or concurrency key is at a limit, or that can't run beside what this process has claimed
+    /// ([`Lease::is_suspect`]).
     pub fn claim_job(&self, job: JobId) -> Result<Lease> {
         let inner = &self.store.inner;
         let rows = inner.rows()?;
@@ -147,6 +157,12 @@ impl Queue {
             return Err(Error::invalid(format!("job {job} is {}, not ready", record.state_in(home))));
         }
         drop(rows);
+        if inner.is_alone() {
+            return Err(Error::invalid(format!(
+                "job {job} can't be claimed: this process has a job that may have taken another down, and runs nothing \
+                 beside it"
+            )));
+        }
         let session = inner.session()?;
         let wanted = Wanted { tasks: Tasks::Any, jobs_max: 1, idle: inner.is_idle() };
         let candidates = vec![Candidate { job, key: record.key_in(home) }];

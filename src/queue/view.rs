@@ -100,7 +100,7 @@ impl<'a> QueueView<'a> {
     /// `Conflict` for a snapshot that is too old, `Closed` for a view that was committed.
     pub fn shift(&mut self) -> Result<Option<JobInfo>> {
         self.check_usable()?;
-        if self.head()?.paused || self.shifted.iter().any(|job| job.suspect) {
+        if self.head()?.paused || self.shifted.iter().any(|job| job.suspect) || self.snapshot.inner().is_alone() {
             return Ok(None);
         }
         if self.ahead.is_empty() && self.read_next > 0 {

@@ -435,6 +435,11 @@ impl Inner {
         self.session_if_begun().is_none_or(|session| session.is_idle())
     }
 
+    /// P4: whether it runs a suspect job, and so is to run nothing else.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.session_if_begun().is_some_and(|session| session.is_alone())
+    }
+
     /// The session of this process, if it has begun one.
     pub(crate) fn session_if_begun(&self) -> Option<Arc<Session>> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -194,11 +194,12 @@ impl Crew {
                 return Some((state, lease));
             }
             let may_claim = state.waiting == Waiting::Nobody && state.may_claim(&self.setup);
+            let has_to_wait = may_claim && (state.dry.is_some() || self.is_another_alone(&state));
             state = if state.is_turn_out {
                 self.sleep(state)
             } else if !state.endings.is_empty() {
                 self.take_turn(state)
-            } else if may_claim && state.dry.is_some() {
+            } else if has_to_wait {
                 self.wait_for_work(state)
             } else if may_claim && self.claims_apart() {
                 self.claim_apart(state)
@@ -240,7 +241,7 @@ impl Crew {
 
     /// What the next claim may take; nothing where it is not the time for one. `own_endings` are settled before it.
     pub(super) fn wanted(&self, state: &State, own_endings: usize) -> Option<Wanted> {
-        if !self.is_working(state) || !state.may_claim(&self.setup) {
+        if !self.is_working(state) || !state.may_claim(&self.setup) || self.is_another_alone(state) {
             return None;
         }
         Some(Wanted {
@@ -248,6 +249,12 @@ impl Crew {
             jobs_max: state.room(&self.setup).min(CLAIM_JOBS_MAX),
             idle: self.session.in_hand_count() == own_endings && state.overdue == 0,
         })
+    }
+
+    /// P4: whether another worker of this process, or whoever claims by hand in it, runs a suspect job.
+    pub(super) fn is_another_alone(&self, state: &State) -> bool {
+        let is_own = state.alone && state.in_hand() > 0;
+        !is_own && self.session.is_alone()
     }
 
     /// Adds what a claim brought, and sees to it that somebody runs it.

@@ -33,7 +33,8 @@ const NOT_PARKED: Duration = Duration::from_millis(5);
 impl Crew {
     /// Waits until there may be something to claim, or another thread has brought something, or the worker is to stop.
     pub(super) fn wait_for_work<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        if self.has_stone() && !self.claims_apart() { self.park(state) } else { self.watch(state) }
+        let may_park = self.has_stone() && !self.claims_apart() && !self.is_another_alone(&state);
+        if may_park { self.park(state) } else { self.watch(state) }
     }
 
     /// W7: looks at eight bytes of memory, never at the disk.
@@ -41,6 +42,10 @@ impl Crew {
         state.waiting = Waiting::Watching;
         let begun = monotonic();
         let since = *state.dry_since.get_or_insert(begun);
+        let waits_for_another = self.is_another_alone(&state);
+        if waits_for_another {
+            state.dry = Some(self.store.inner.site.wakes());
+        }
         while let Some(seen) = state.dry
             && self.is_working(&state)
             && state.buffer.is_empty()
@@ -50,11 +55,16 @@ impl Crew {
             let looks_anyway = now.duration_since(begun) >= LOOK_ANYWAY;
             // The last run may be settled, and so no commit to come, just before its session says that nothing runs.
             let may_take_suspect = state.suspects_wait && self.session.is_idle();
-            if looks_anyway || may_take_suspect || self.store.inner.site.wakes() != seen {
+            let may_run_again = waits_for_another && !self.is_another_alone(&state);
+            if looks_anyway || may_take_suspect || may_run_again || self.store.inner.site.wakes() != seen {
                 state.dry = None;
                 break;
             }
             state = self.sleep_at_most(state, wake_poll(since, now));
+        }
+        if waits_for_another {
+            // It has not looked.
+            state.dry = None;
         }
         state.waiting = Waiting::Nobody;
         state

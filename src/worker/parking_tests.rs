@@ -22,7 +22,10 @@ use crate::{
         ticket::Ticket,
     },
     task::Registry,
-    worker::{Event, Worker, tests::wait_until_ready},
+    worker::{
+        Event, Worker,
+        tests::{make_suspect, wait_until_ready},
+    },
 };
 
 const SOON: Duration = Duration::from_mins(1);
@@ -149,6 +152,37 @@ fn parked_claim_is_answered_with_the_job_that_came() {
     }
     stop.stop();
     assert_eq!(run.join().unwrap().completed, 3);
+}
+
+/// P4: the claim was parked by a process that ran nothing, and is answered when it does.
+#[test]
+fn suspect_job_that_comes_to_a_process_which_has_begun_work_meanwhile_goes_back() {
+    let store = Store::in_memory().unwrap();
+    let (parking, parked) = Parking::new();
+    let (worker, events, _go_on) = worker(&store, &parking);
+    let stop = worker.stop_handle();
+    let run = thread::spawn(move || worker.run().unwrap());
+    parked.recv_timeout(SOON).unwrap();
+    let others = store.queue("others");
+    others.enqueue(JobRequest::new("note", &())).unwrap();
+    let held = others.claim(1, Duration::ZERO).unwrap();
+    let id = store.queue("default").enqueue(JobRequest::new("note", &())).unwrap();
+    make_suspect(&store);
+    parking.serve(&store);
+    wait_until_ready(&store, id);
+    assert!(store.job(id).unwrap().suspect && events.try_recv().is_err());
+    // It asks again, and gets it when it may.
+    held[0].complete().unwrap();
+    loop {
+        parked.recv_timeout(SOON).unwrap();
+        parking.serve(&store);
+        if let Ok(Event::Started { job, .. }) = events.recv_timeout(Duration::from_millis(50)) {
+            assert_eq!(job, id);
+            break;
+        }
+    }
+    stop.stop();
+    assert_eq!(run.join().unwrap().completed, 1);
 }
 
 /// The worker is called when the job is held and it does not know that yet.

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Makes the next ready job suspect: claimed and begun by a session that is gone.
-fn make_suspect(store: &Store) {
+pub(super) fn make_suspect(store: &Store) {
     let session = SessionId::random();
     let claim = Claim::new(session, vec!["default".to_owned()], Wanted { tasks: Tasks::Any, jobs_max: 1, idle: true });
     let Outcome::Claimed(claimed) = store.inner.perform(Intent::Claim(claim)).unwrap() else { unreachable!() };
@@ -80,6 +80,49 @@ fn suspect_job_gets_its_turn_beside_steady_work() {
     let turn = ran.iter().position(|name| name == "suspect").unwrap();
     // One more may have been claimed before the worker learned of it.
     assert!(turn <= 2, "it ran as number {turn}: {:?}", &ran[..5]);
+}
+
+/// P4: alone in its process, not only among its worker's handlers.
+#[test]
+fn nothing_of_another_worker_or_of_the_program_runs_beside_a_suspect_job() {
+    let store = Store::in_memory().unwrap();
+    let (begun, has_begun) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let gate = Mutex::new(may_go_on);
+    let mut tasks = Registry::new();
+    tasks
+        .register("hold", move |_, ()| {
+            begun.send(()).unwrap();
+            gate.lock().unwrap().recv().unwrap();
+            Ok(())
+        })
+        .unwrap();
+    let queue = store.queue("default");
+    let suspect = queue.enqueue(JobRequest::new("hold", &())).unwrap();
+    make_suspect(&store);
+    let first = Worker::new(&store).tasks(tasks.clone()).drain(true);
+    let second = Worker::new(&store).tasks(tasks);
+    let stop = second.stop_handle();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| first.run().unwrap());
+        has_begun.recv().unwrap();
+        let other = queue.enqueue(JobRequest::new("hold", &())).unwrap();
+        let second = scope.spawn(|| second.run().unwrap());
+        let more = queue.enqueue(JobRequest::new("hold", &())).unwrap();
+        assert!(queue.claim(1, Duration::from_millis(30)).unwrap().is_empty());
+        assert!(queue.claim_job(more).unwrap_err().to_string().contains("runs nothing beside it"));
+        assert!(store.snapshot().unwrap().queue("default").shift().unwrap().is_none());
+        assert_eq!([other, more].map(|job| store.job(job).unwrap().state), [State::Ready; 2]);
+        go_on.send(()).unwrap();
+        store.wait_ended(suspect, Duration::from_mins(1)).unwrap();
+        go_on.send(()).unwrap();
+        go_on.send(()).unwrap();
+        for job in [other, more] {
+            store.wait_ended(job, Duration::from_mins(1)).unwrap();
+        }
+        stop.stop();
+        assert_eq!(first.join().unwrap().completed + second.join().unwrap().completed, 3);
+    });
 }
 
 #[test]

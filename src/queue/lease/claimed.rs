@@ -33,7 +33,8 @@ pub(crate) struct ClaimAnswer {
     pub(crate) suspects_wait: bool,
 }
 
-/// The leases in the answer to a claim.
+/// The leases in the answer to a claim. P4: none where another of this process has claimed meanwhile what can't run
+/// beside them.
 pub(crate) fn leases_of(inner: &Arc<Inner>, session: &Arc<Session>, applied: Applied) -> Result<ClaimAnswer> {
     let claimed = applied.outcomes.into_iter().find_map(|outcome| match outcome {
         Outcome::Claimed(claimed) => Some(claimed),
@@ -41,28 +42,28 @@ pub(crate) fn leases_of(inner: &Arc<Inner>, session: &Arc<Session>, applied: App
     });
     let claimed = claimed.ok_or_else(|| Error::corrupt("a claim was answered without its outcome"))?;
     let token = claimed.token.unwrap_or(Token(0));
-    let lease = |job: ClaimedJob| {
-        session.take_in_hand(job.record.id, token);
-        Lease {
-            held: Arc::new(Held {
-                inner: Reach::Here { inner: inner.clone(), session: session.clone() },
-                task: job.task,
-                record: job.record,
-                token,
-                run: Mutex::default(),
-                is_settled: AtomicBool::new(false),
-                is_completed_in_transaction: AtomicBool::new(false),
-                outbox: Outbox::default(),
-                called_off: CalledOff::default(),
-            }),
-        }
+    let may_run = session.take_in_hand(claimed.jobs.iter().map(|job| job.record.id), token, claimed.alone);
+    let lease = |job: ClaimedJob| Lease {
+        held: Arc::new(Held {
+            inner: Reach::Here { inner: inner.clone(), session: session.clone() },
+            task: job.task,
+            record: job.record,
+            token,
+            run: Mutex::default(),
+            is_settled: AtomicBool::new(false),
+            is_completed_in_transaction: AtomicBool::new(false),
+            outbox: Outbox::default(),
+            called_off: CalledOff::default(),
+        }),
     };
-    Ok(ClaimAnswer {
-        leases: claimed.jobs.into_iter().map(lease).collect(),
-        hijacks: claimed.hijacks,
-        alone: claimed.alone,
-        suspects_wait: claimed.suspects_wait,
-    })
+    let mut leases: Vec<Lease> = claimed.jobs.into_iter().map(lease).collect();
+    let alone = claimed.alone && may_run;
+    let suspects_wait = claimed.suspects_wait || (claimed.alone && !may_run);
+    if !may_run {
+        // A lease that is dropped goes back.
+        leases.clear();
+    }
+    Ok(ClaimAnswer { leases, hijacks: claimed.hijacks, alone, suspects_wait })
 }
 
 impl Inner {
