@@ -13,13 +13,13 @@ use std::{
 use crate::{
     clock::{deadline_after, monotonic},
     error::{ErrorKind, Result},
-    queue::{Lease, info::stats, lease::give_back_late},
+    queue::{Lease, QueueStats, info::stats, lease::give_back_late},
     store::{Store, inner::Call},
     task::StopReason,
     worker::{
         Report, Setup,
         called::Look,
-        crew::{Crew, Phase, State, Waiting},
+        crew::{Crew, Phase, State, Waiting, will_pass},
         event::{Event, tell},
         handler, maintenance,
         prefetch::AHEAD_MAX,
@@ -84,9 +84,18 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
     }
     let mut report = state.report.clone();
     drop(state);
-    let rows = store.inner.rows()?;
-    report.left = crew.setup.queues.iter().map(|queue| stats(rows.as_ref(), queue)).collect::<Result<_>>()?;
+    match left_in(store, &crew.setup.queues) {
+        Ok(left) => report.left = left,
+        // What it did is told all the same.
+        Err(error) if will_pass(&error) => crew.tell_trouble("count what is left", &error),
+        Err(error) => return Err(error),
+    }
     Ok(report)
+}
+
+fn left_in(store: &Store, queues: &[String]) -> Result<Vec<QueueStats>> {
+    let rows = store.inner.rows()?;
+    queues.iter().map(|queue| stats(rows.as_ref(), queue)).collect()
 }
 
 struct Keeper<'a> {

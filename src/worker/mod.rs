@@ -8,6 +8,8 @@
 mod called;
 mod claimer;
 mod crew;
+#[cfg(test)]
+mod drain_tests;
 mod event;
 mod handler;
 mod idle;
@@ -113,7 +115,7 @@ pub struct Report {
     pub leases_lost: u64,
     /// Candidates, or strict claims, that another was quicker to take.
     pub hijacks: u64,
-    /// Its queues, as it left them.
+    /// Its queues, as it left them; none where that could not be read.
     pub left: Vec<QueueStats>,
 }
 

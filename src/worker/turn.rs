@@ -124,7 +124,13 @@ impl Crew {
         match drained {
             Ok(true) if state.phase == Phase::Working => state.phase = Phase::Stopping,
             Ok(_) => {}
-            Err(error) => self.fail(&mut state, error),
+            Err(error) => {
+                drop(state);
+                self.tell_if_it_passes("see whether all is done", &error);
+                state = self.after_failure(self.lock(), error);
+                // Whether there is more to claim is seen, and this asked, at once again.
+                state.dry = None;
+            }
         }
         state
     }
