@@ -7,12 +7,12 @@ use std::sync::MutexGuard;
 use std::time::Duration;
 
 use crate::{
-    clock::{Timestamp, deadline_after, monotonic, sleep},
+    clock::{deadline_after, monotonic, sleep},
     error::{Error, ErrorKind, Result},
     queue::{
         Lease,
         lease::leases_of,
-        promote::next_due,
+        promote::has_untold,
         room::Room,
         select::{Selection, Tasks, Wanted, select_within},
         settle::{Each, Ending, Settled},
@@ -141,7 +141,7 @@ impl Crew {
         }
         let rows = self.store.inner.rows()?;
         // What waited for a job that many waited for is told of its end step by step.
-        if next_due(rows.as_ref())? == Some(Timestamp::from_millis(0)) {
+        if has_untold(rows.as_ref())? {
             return Ok(false);
         }
         // Somebody may have committed since the claim looked.
