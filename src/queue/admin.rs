@@ -143,8 +143,14 @@ fn each(context: &mut Context<'_>, verb: Tend, job: JobId) -> Result<Each> {
         Ok(Outcome::Settled(settled)) => Ok(Each::Settled(settled)),
         Ok(_) => Err(inconsistent(format!("tending job {job} did something else"))),
         Err(error) if error.kind() == ErrorKind::Corrupt => Err(error),
+        Err(error) if is_not_yet(context, job, &error)? => Ok(Each::Refused(error.full_message())),
         Err(error) => refusal(error),
     }
+}
+
+/// Whether a retry was refused since not all that waited for the job know how it ended.
+pub(super) fn is_not_yet(context: &Context<'_>, job: JobId, error: &Error) -> Result<bool> {
+    Ok(error.kind() == ErrorKind::Unavailable && context.rows.get(&keys::untold(job))?.is_some())
 }
 
 impl Admin {

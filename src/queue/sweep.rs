@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    admin::{Admin, retry_found},
+    admin::{Admin, is_not_yet, retry_found},
     list::JobFilter,
 };
 use crate::{
@@ -47,7 +47,8 @@ pub(crate) struct Sweep {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Swept {
     pub(crate) jobs: u64,
-    /// Jobs that could not be retried, since another holds their unique key.
+    /// Jobs that could not be retried: another holds their unique key, they run at most once, or not all that waited
+    /// for them know yet.
     pub(crate) refused: u64,
     /// Where the next slice begins; nothing at the end.
     pub(crate) next: Option<Vec<u8>>,
@@ -81,7 +82,7 @@ impl Store {
 
     /// Puts all jobs back with all their attempts that a filter admits and that are dead, or in another state that it
     /// names: cancelled, or scheduled, which run now. Gives how many; those stay as they are whose unique key another
-    /// job holds by now.
+    /// job holds by now, that run at most once, or that so many waited for that not all of them know yet.
     ///
     /// ```
     /// # use casque::JobFilter;
@@ -152,10 +153,11 @@ pub(crate) fn retry_all(context: &mut Context<'_>, sweep: &Sweep) -> Result<Outc
     let (jobs, next) = slice(context, sweep)?;
     let mut swept = Swept { next, ..Swept::default() };
     for (home, job) in jobs {
+        let id = job.id;
         match retry_found(context, home, job) {
             Ok(_) => swept.jobs += 1,
             // What is refused left no trace.
-            Err(error) if error.kind() == ErrorKind::Invalid => swept.refused += 1,
+            Err(error) if error.kind() == ErrorKind::Invalid || is_not_yet(context, id, &error)? => swept.refused += 1,
             Err(error) => return Err(error),
         }
     }
