@@ -49,6 +49,7 @@ impl Record for ConfigRecord {
                 Err("its rate lets no job run")
             }
             _ if self.running_max == Some(0) || self.key_running_max == Some(0) => Err("its limit lets no job run"),
+            _ if self.size_max == Some(0) => Err("its size-max lets no job run, since none gets in"),
             _ => Ok(()),
         }
     }
