@@ -326,7 +326,6 @@ impl Worker {
         if setup.queues.is_empty() {
             setup.queues.push("default".to_owned());
         }
-        define(&self.store, &setup)?;
         if let Some(task) = setup.registry.first_without_time() {
             return Err(Error::invalid(format!(
                 "task \"{task}\" has a timeout of 0, which lets no attempt run; leave it out, or give it some time"
@@ -340,6 +339,8 @@ impl Worker {
                 "task \"{task}\" is to run in a process of its own; that is for unix, with the feature \"isolation\""
             )));
         }
+        // What is set up wrongly defines nothing.
+        define(&self.store, &setup)?;
         keeper::run(&self.store, setup)
     }
 }
