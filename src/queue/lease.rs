@@ -382,7 +382,8 @@ impl Lease {
     /// As [`Lease::start`]; whether the work may begin.
     pub(crate) fn start_unless_withdrawn(&self) -> Result<bool> {
         let mut run = self.run();
-        if run.is_withdrawn {
+        // Where its time was over before its thread came to it, it has failed by that.
+        if run.is_withdrawn || run.is_timed_out {
             return Ok(false);
         }
         if run.started_at.is_none() {

@@ -20,7 +20,7 @@ use crate::{
         change::{Intent, Outcome},
     },
     task::Registry,
-    worker::Worker,
+    worker::{Event, Worker},
 };
 
 /// Makes the next ready job suspect: claimed and begun by a session that is gone.
@@ -183,6 +183,40 @@ fn worker_that_does_not_maintain_the_store_gives_its_lost_leases_back_and_takes_
     assert_eq!(store.wait_ended(due, soon).unwrap(), None);
     stop.stop();
     assert_eq!(running.join().unwrap().completed, 1);
+}
+
+#[test]
+fn job_that_its_transaction_completed_as_its_time_was_over_is_told_and_counted_as_completed() {
+    let store = Store::in_memory().unwrap();
+    let mut tasks = Registry::new();
+    tasks
+        .register("pay", |job, ()| {
+            // As the keeper does when the time is over.
+            assert!(job.lease().time_out());
+            job.complete_in(|tx| tx.put("paid", &1))?;
+            Ok(())
+        })
+        .unwrap();
+    let id = store.queue("default").enqueue(JobRequest::new("pay", &())).unwrap();
+    let (tell, told) = mpsc::channel();
+    let worker = Worker::new(&store).tasks(tasks).drain(true).listen(move |event| {
+        if let Event::Completed { job, .. } = event {
+            tell.send(*job).unwrap();
+        }
+    });
+    let report = worker.run().unwrap();
+    assert_eq!((report.completed, report.failed, report.leases_lost), (1, 0, 0));
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [id]);
+}
+
+#[test]
+fn work_does_not_begin_whose_time_was_over_before_its_thread_came_to_it() {
+    let store = Store::in_memory().unwrap();
+    let queue = store.queue("default");
+    queue.enqueue(JobRequest::new("task", &())).unwrap();
+    let lease = queue.claim(1, Duration::ZERO).unwrap().remove(0);
+    assert!(lease.time_out());
+    assert!(!lease.start_unless_withdrawn().unwrap());
 }
 
 #[test]

@@ -305,6 +305,8 @@ impl Crew {
                     ended.lease.note_settled();
                     self.count_settled(&ended, settled, &mut answer.report);
                 }
+                // Its time was over while its handler's transaction completed it.
+                Some(Each::Lost(_)) if ended.lease.is_completed_in_transaction() => {}
                 Some(Each::Lost(_)) => {
                     ended.lease.note_settled();
                     answer.report.leases_lost += 1;
