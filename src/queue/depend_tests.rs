@@ -249,6 +249,18 @@ fn job_that_could_not_be_read_when_the_last_ended_goes_on_when_it_can_be() {
 }
 
 #[test]
+fn purged_job_that_others_wait_for_tells_how_those_ended_that_it_waited_for_itself() {
+    let mut rig = Rig::new();
+    let [first, second] = [(); 2].map(|()| rig.enqueue(job("task")));
+    let waiting = rig.enqueue(after(&[first, second], OnFailure::Cancel));
+    rig.enqueue(after(&[waiting], OnFailure::Cancel));
+    end(&mut rig, first, DONE);
+    rig.sweep_queue(Admin::Purge, State::Waiting, "q");
+    assert_eq!((rig.state(waiting), waits(&rig, waiting).pending), (Some(State::Cancelled), 1));
+    assert_eq!(told(&rig, waiting), (1, 0, 0));
+}
+
+#[test]
 fn no_circle_can_be_made() {
     let mut rig = Rig::new();
     let waited_for = rig.enqueue(open());

@@ -166,11 +166,12 @@ impl Context<'_> {
     /// its cancelling.
     pub(crate) fn purge(&mut self, job: JobRecord, home: Home) -> Result<()> {
         let has_others = job.extra.as_ref().is_some_and(|extra| extra.has_dependents);
-        let state = job.state_in(home);
-        if !has_others || state.is_final() {
+        if !has_others || job.state_in(home).is_final() {
             self.take_out(&job, home);
             return self.forget(&job);
         }
+        // How those ended that it waited for is told of it from then on.
+        let job = with_waits(&self.rows, home, job)?;
         self.take_out(&job, home);
         self.end_cancelled(job)
     }
