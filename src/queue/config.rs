@@ -9,7 +9,7 @@ use crate::{
     codec::Record,
     engine::Rows,
     error::{Error, Result},
-    queue::{enqueue::check_name, record::HeadRecord},
+    queue::enqueue::check_name,
     store::{apply::Context, change::Outcome, keys, view::get_record},
 };
 
@@ -127,11 +127,8 @@ pub(crate) fn configure(context: &mut Context<'_>, queue: &str, settings: &[Queu
         context.change_rate(queue, before.rate.as_ref(), after.rate.as_ref())?;
     }
     // What may be claimed is another: a claim by what was seen before is to know.
-    let head_key = keys::head(queue);
-    let mut head: HeadRecord = get_record(&context.rows, &head_key)?.unwrap_or_default();
-    head.version = context.version;
-    head.by = context.change.writer.clone();
-    context.rows.put_record(head_key, &head)?;
+    let head = context.head(queue)?;
+    context.bump_head(queue, head)?;
     context.note_queue(queue)?;
     Ok(Outcome::Done)
 }

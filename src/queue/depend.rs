@@ -8,7 +8,6 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::{
-    clock::Timestamp,
     codec,
     engine::Rows,
     error::{Error, Result},
@@ -167,10 +166,6 @@ impl Context<'_> {
             self.mark_waited_for(home, record)?;
         }
         self.resolve_all(before)?.into_iter().try_for_each(|waiter| self.join(waiter, job, is_waiting, end))
-    }
-
-    fn home_at(&self, run_at: Option<Timestamp>) -> Home {
-        if run_at.is_some_and(|at| at > self.now) { Home::ById(ById::Due) } else { Home::Ready }
     }
 
     fn resolve_all(&self, dependencies: &[Dependency]) -> Result<BTreeSet<JobId>> {

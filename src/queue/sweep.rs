@@ -14,6 +14,7 @@ use crate::{
     engine::Rows as _,
     error::{Error, ErrorKind, Result},
     queue::{
+        depend::with_waits,
         moves::task_name,
         record::{Home, JobRecord},
         state::State,
@@ -143,6 +144,8 @@ pub(crate) fn purge(context: &mut Context<'_>, sweep: &Sweep) -> Result<Outcome>
     let (jobs, next) = slice(context, sweep)?;
     let mut swept = Swept { next, ..Swept::default() };
     for (home, job) in jobs {
+        // Of one that stays it is told from then on how those ended that it waited for.
+        let job = with_waits(&context.rows, home, job)?;
         context.purge(job, home)?;
         swept.jobs += 1;
     }
