@@ -54,8 +54,7 @@ impl Queue {
     /// `Invalid` for a bad name, priority, or payload; `Full` for a queue that has as many jobs as it may;
     /// `Unavailable` when nothing was written; `Unknown` when it may have been.
     pub fn enqueue(&self, job: impl IntoJob) -> Result<JobId> {
-        let outcome = self.store.inner.perform(Intent::Enqueue(job.into_job().for_queue(&self.name)?))?;
-        enqueued(&outcome)
+        self.store.inner.perform(Intent::Enqueue(job.into_job().for_queue(&self.name)?))?.enqueued()
     }
 
     /// Enqueues jobs in one change: all, or none, with nobody's in between. Gives their ids in order.
@@ -77,7 +76,7 @@ impl Queue {
             return Ok(Vec::new());
         }
         let applied = self.store.inner.commit(Vec::new(), intents, None)?;
-        applied.outcomes.iter().map(enqueued).collect()
+        applied.outcomes.iter().map(Outcome::enqueued).collect()
     }
 
     /// Claims up to `jobs` jobs, whatever their tasks; waits up to `wait` for the first. The leases beat by themselves.
@@ -198,13 +197,6 @@ impl Queue {
     pub fn resume(&self) -> Result<()> {
         let admin = Admin::Resume { queue: self.name.clone() };
         self.store.inner.perform(Intent::Administer(admin)).map(|_| ())
-    }
-}
-
-pub(crate) fn enqueued(outcome: &Outcome) -> Result<JobId> {
-    match outcome {
-        Outcome::Enqueued { job, .. } => Ok(*job),
-        _ => Err(Error::corrupt("an enqueue was answered without its outcome")),
     }
 }
 

@@ -31,7 +31,7 @@ use crate::{
     },
     store::{
         Store,
-        change::{Intent, Outcome},
+        change::Intent,
         keys::ById,
         session::RunNote,
         ticket::Ticket,
@@ -317,7 +317,7 @@ impl Lease {
             if outcome.is_ok() {
                 self.note_settled();
             }
-            return outcome.and_then(|outcome| settled_outcome(&outcome));
+            return outcome.and_then(|outcome| outcome.settled());
         }
         let ticket = self.submit(how)?;
         self.settled(&ticket)
@@ -335,10 +335,7 @@ impl Lease {
         if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::LeaseLost) || answer.is_ok() {
             self.note_settled();
         }
-        match answer?.outcomes.into_iter().next() {
-            Some(outcome) => settled_outcome(&outcome),
-            None => Err(Error::corrupt("a settlement was answered without its outcome")),
-        }
+        answer?.outcomes.first().ok_or_else(|| Error::unanswered("a settlement"))?.settled()
     }
 
     pub(crate) fn ending(&self, how: Ending) -> Settle {
@@ -495,13 +492,6 @@ impl Drop for Held {
         {
             let _ = note.clear();
         }
-    }
-}
-
-fn settled_outcome(outcome: &Outcome) -> Result<Settled> {
-    match outcome {
-        Outcome::Settled(settled) => Ok(*settled),
-        _ => Err(Error::corrupt("a settlement was answered without its outcome")),
     }
 }
 

@@ -41,6 +41,7 @@ pub(crate) mod room;
 pub(crate) mod schedule;
 pub(crate) mod select;
 pub(crate) mod settle;
+mod slice;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod sweep;

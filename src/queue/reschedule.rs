@@ -68,10 +68,8 @@ impl Reschedule {
     /// `NotFound`; `Invalid` for a job that runs or has ended, a priority out of range, and where nothing is to change.
     pub fn commit(self) -> Result<State> {
         let Self { store, job, priority, when } = self;
-        match store.inner.perform(Intent::Administer(Admin::Reschedule { job, priority, when }))? {
-            Outcome::Settled(settled) => Ok(settled.state),
-            _ => Err(Error::corrupt("a rescheduling was answered without its outcome")),
-        }
+        let admin = Admin::Reschedule { job, priority, when };
+        Ok(store.inner.perform(Intent::Administer(admin))?.settled()?.state)
     }
 }
 

@@ -211,7 +211,7 @@ impl Inner {
     pub(crate) fn perform_within(&self, intent: Intent, patience: Duration) -> Result<Outcome> {
         let change = self.change(Vec::new(), vec![intent], None)?;
         let applied = self.writer()?.commit(change, patience)?;
-        applied.outcomes.into_iter().next().ok_or_else(|| Error::corrupt("a change was answered without its outcome"))
+        applied.outcomes.into_iter().next().ok_or_else(|| Error::unanswered("a change"))
     }
 
     /// Hands in a change of one intent without waiting for its answer.
@@ -544,7 +544,7 @@ impl Inner {
         let mut all = Reclaimed::default();
         loop {
             let Outcome::Reclaimed(slice) = self.perform_within(Intent::Reclaim(reclaim.clone()), patience)? else {
-                return Err(Error::corrupt("a reclaim was answered without its outcome"));
+                return Err(Error::unanswered("a reclaim"));
             };
             reclaim.after = slice.next;
             all.add(slice);

@@ -40,7 +40,7 @@ pub(crate) fn leases_of(inner: &Arc<Inner>, session: &Arc<Session>, applied: App
         Outcome::Claimed(claimed) => Some(claimed),
         _ => None,
     });
-    let claimed = claimed.ok_or_else(|| Error::corrupt("a claim was answered without its outcome"))?;
+    let claimed = claimed.ok_or_else(|| Error::unanswered("a claim"))?;
     let token = claimed.token.unwrap_or(Token(0));
     let may_run = session.take_in_hand(claimed.jobs.iter().map(|job| job.record.id), token, claimed.alone);
     let lease = |job: ClaimedJob| Lease {
