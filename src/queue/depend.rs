@@ -310,8 +310,8 @@ impl Context<'_> {
     }
 }
 
-/// Says that nothing more comes before an open job: it runs when all that it waits for has ended. A job that should have
-/// gone on, and could not be read then, does so now.
+/// Says that nothing more comes before an open job: it runs when all that it waits for has ended. A job that should
+/// have gone on, and could not be read then, does so now.
 pub(crate) fn seal(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
     let settled = |job: &JobRecord, state| {
         Ok(Outcome::Settled(Settled { job: id, state, attempt: job.attempt, run_at: job.run_at }))

@@ -142,6 +142,18 @@ fn claim_that_finds_no_token_writes_nothing_and_the_bucket_is_filled_when_one_ha
     assert_eq!(rig.claim(claim(9)).jobs.len(), 1);
 }
 
+#[test]
+fn batch_into_a_queue_of_limited_size_reads_its_numbers_once() {
+    let reads = |size_max: Option<u64>, jobs: usize| {
+        let mut rig = Rig::new();
+        enqueue(&mut rig, 1);
+        configure(&mut rig, QueueSetting::SizeMax(size_max));
+        let batch = vec![Intent::Enqueue(job("task")); jobs];
+        rig.rows.reads_of(|_| rig.try_change(Vec::new(), batch).unwrap()).0
+    };
+    assert_eq!(reads(Some(100), 20) - reads(Some(100), 10), reads(None, 20) - reads(None, 10));
+}
+
 /// S28.
 #[test]
 fn bucket_or_configuration_that_this_build_can_not_read_keeps_no_token_of_another_queue_back() {

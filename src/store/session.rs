@@ -101,8 +101,8 @@ impl Session {
         self.beat.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// Takes what a claim got in hand. P4: whether that may run: a suspect job not beside others, nor others beside one,
-    /// by whomever in this process they were claimed meanwhile.
+    /// Takes what a claim got in hand. P4: whether that may run: a suspect job not beside others, nor others beside
+    /// one, by whomever in this process they were claimed meanwhile.
     pub(crate) fn take_in_hand(&self, jobs: impl Iterator<Item = JobId>, token: Token, is_suspect: bool) -> bool {
         let (may_run, was_at_rest) = self.hands().take(jobs.map(|job| (job, token)), is_suspect);
         if was_at_rest && let Some(ringer) = &self.ringer {

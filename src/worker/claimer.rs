@@ -31,7 +31,6 @@ pub(crate) struct Claimer {
     store: Store,
     /// In the order in which the next claim looks at them.
     queues: Vec<String>,
-    tasks: Tasks,
     /// The one job to claim, where no other is to be.
     only: Option<JobId>,
     /// C2: strict conflicts since the last claim that committed.
@@ -61,13 +60,7 @@ pub(crate) struct Prepared {
 
 impl Claimer {
     pub(crate) fn new(store: &Store, setup: &Setup) -> Self {
-        Self {
-            store: store.clone(),
-            queues: setup.queues.clone(),
-            tasks: Tasks::Named(setup.registry.names()),
-            only: setup.only,
-            conflicts: HashMap::new(),
-        }
+        Self { store: store.clone(), queues: setup.queues.clone(), only: setup.only, conflicts: HashMap::new() }
     }
 
     /// C1: a claim by rebase. Where this process commits by itself it peeks first, and names what it has seen; the
@@ -164,7 +157,7 @@ impl Claimer {
     pub(crate) fn count_conflicts(&mut self) -> Result<()> {
         for (queue, conflicts) in std::mem::take(&mut self.conflicts) {
             let session = self.store.inner.session()?.id;
-            let wanted = Wanted { tasks: self.tasks.clone(), jobs_max: 1, idle: false };
+            let wanted = Wanted { tasks: Tasks::Any, jobs_max: 1, idle: false };
             let claim = Claim { fill: false, conflicts, ..Claim::new(session, vec![queue], wanted) };
             self.store.inner.perform(Intent::Claim(claim))?;
         }

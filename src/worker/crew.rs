@@ -5,7 +5,7 @@
 //! others sleep. The thread that runs the worker (`keeper`) sees to what no handler may be free for.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::VecDeque,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -41,7 +41,7 @@ pub(super) struct Crew {
     pub(super) session: Arc<Session>,
     pub(super) setup: Arc<Setup>,
     claimer: Mutex<Claimer>,
-    task_names: HashSet<String>,
+    pub(super) tasks: Tasks,
     /// Held for moments only: no commit, no handler and no listener runs under it.
     state: Mutex<State>,
     /// Handlers that have nothing to do sleep here, and whoever waits for a moment.
@@ -159,7 +159,7 @@ impl Crew {
             store: store.clone(),
             session,
             claimer: Mutex::new(Claimer::new(store, &setup)),
-            task_names: setup.registry.names(),
+            tasks: Tasks::Named(Arc::new(setup.registry.names())),
             setup,
             state: Mutex::new(state),
             work: Condvar::new(),
@@ -245,7 +245,7 @@ impl Crew {
             return None;
         }
         Some(Wanted {
-            tasks: Tasks::Named(self.task_names.clone()),
+            tasks: self.tasks.clone(),
             jobs_max: state.room(&self.setup).min(CLAIM_JOBS_MAX),
             idle: self.session.in_hand_count() == own_endings && state.overdue == 0,
         })

@@ -14,7 +14,7 @@ use crate::{
         lease::leases_of,
         promote::has_untold,
         room::Room,
-        select::{Selection, Tasks, Wanted, select_within},
+        select::{Selection, Wanted, select_within},
         settle::{Each, Ending, Settled},
         state::State as JobState,
     },
@@ -145,7 +145,7 @@ impl Crew {
             return Ok(false);
         }
         // Somebody may have committed since the claim looked.
-        let wanted = Wanted { tasks: Tasks::Named(self.setup.registry.names()), jobs_max: 1, idle: true };
+        let wanted = Wanted { tasks: self.tasks.clone(), jobs_max: 1, idle: true };
         let mut claimable = Selection::default();
         for queue in &self.setup.queues {
             let stats = crate::queue::info::stats(rows.as_ref(), queue)?;

@@ -17,8 +17,8 @@ impl Lease {
         run.note.as_ref().map_or(Ok(()), |note| note.ended(clean))
     }
 
-    /// Notes that the work did not begin after all: nothing was done that may not be done again. Where its time is over,
-    /// it has failed by that.
+    /// Notes that the work did not begin after all: nothing was done that may not be done again. Where its time is
+    /// over, it has failed by that.
     pub(crate) fn note_not_begun(&self) {
         let mut run = self.run();
         if run.is_timed_out {
