@@ -154,7 +154,7 @@ impl Store {
     pub(crate) fn tend_each(&self, verb: Tend, jobs: &[JobId]) -> Result<Vec<Result<State>>> {
         let admin = Admin::Each { verb, jobs: jobs.to_vec() };
         let Outcome::SettledEach(each) = self.inner.perform(Intent::Administer(admin))? else {
-            return Err(Error::corrupt("an administration was answered without its outcome"));
+            return Err(Error::unanswered("an administration"));
         };
         let outcome = |each| match each {
             Each::Settled(settled) => Ok(settled.state),
@@ -166,10 +166,7 @@ impl Store {
     }
 
     fn administer(&self, admin: Admin) -> Result<Settled> {
-        match self.inner.perform(Intent::Administer(admin))? {
-            Outcome::Settled(settled) => Ok(settled),
-            _ => Err(Error::corrupt("an administration was answered without its outcome")),
-        }
+        self.inner.perform(Intent::Administer(admin))?.settled()
     }
 }
 

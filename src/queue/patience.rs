@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     clock::{deadline_after, monotonic},
     error::{Error, ErrorKind, Result},
-    queue::{IntoJob, Queue, config::config, enqueue::NewJob, handle::enqueued, id::JobId, record::CountRecord},
+    queue::{IntoJob, Queue, config::config, enqueue::NewJob, id::JobId, record::CountRecord},
     store::{Store, change::Intent, keys, view::get_record},
 };
 
@@ -41,7 +41,7 @@ impl Store {
                         return Err(Error::new(ErrorKind::TimedOut, error.full_message()).during(&waited));
                     }
                 }
-                enqueued_or_not => return enqueued(&enqueued_or_not?),
+                enqueued_or_not => return enqueued_or_not?.enqueued(),
             }
             // Trying takes the writer's lock and looking does not; a stone refuses at less cost than it shows its
             // rows.

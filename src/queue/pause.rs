@@ -15,7 +15,7 @@ use crate::{
         apply::Context,
         change::{Intent, Outcome},
         keys,
-        view::{first_rows, for_each, get_record},
+        view::{first_rows, for_each},
     },
 };
 
@@ -65,11 +65,9 @@ impl Store {
 
 pub(crate) fn set_queue(context: &mut Context<'_>, queue: &str, paused: bool) -> Result<Outcome> {
     check_name("queue", queue)?;
-    let key = keys::head(queue);
-    let mut head: HeadRecord = get_record(&context.rows, &key)?.unwrap_or_default();
+    let head = context.head(queue)?;
     if head.paused != paused {
-        head.paused = paused;
-        write_head(context, queue, head)?;
+        context.bump_head(queue, HeadRecord { paused, ..head })?;
     }
     context.note_queue(queue)?;
     Ok(Outcome::Done)
@@ -88,14 +86,8 @@ pub(crate) fn set_task(context: &mut Context<'_>, task: &str, paused: bool) -> R
     let lanes = lanes.iter().filter_map(|(key, _)| keys::lane_of(key));
     let queues: BTreeSet<String> = lanes.filter(|(_, lane)| lane.task == number).map(|(queue, _)| queue).collect();
     for queue in queues {
-        let head: HeadRecord = get_record(&context.rows, &keys::head(&queue))?.unwrap_or_default();
-        write_head(context, &queue, head)?;
+        let head = context.head(&queue)?;
+        context.bump_head(&queue, head)?;
     }
     Ok(Outcome::Done)
-}
-
-fn write_head(context: &mut Context<'_>, queue: &str, mut head: HeadRecord) -> Result<()> {
-    head.version = context.version;
-    head.by = context.change.writer.clone();
-    context.rows.put_record(keys::head(queue), &head)
 }

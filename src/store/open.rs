@@ -12,7 +12,7 @@ use crate::{
     clock::{Clock, deadline_after, monotonic, sleep},
     codec,
     engine::{
-        Engine as _, RowSet, Rows, SnapshotError,
+        Engine, RowSet, Rows, SnapshotError,
         memory::Memory,
         redb::{Redb, RedbOptions, StorageHook},
     },
@@ -195,9 +195,13 @@ impl StoreOptions {
     /// # Errors
     /// `Unavailable` when a thread can't be started.
     pub fn open_in_memory(&self) -> Result<Store> {
-        let engine = Memory::new();
-        crate::engine::Engine::write(&engine, None, &first_rows()?)?;
-        self.finish(Site::in_memory(Box::new(engine))).map(|inner| Store { inner })
+        self.open_on(Box::new(Memory::new()))
+    }
+
+    /// Makes a store on an engine that has no rows yet, and that no other process knows.
+    pub(crate) fn open_on(&self, engine: Box<dyn Engine>) -> Result<Store> {
+        engine.write(None, &first_rows()?)?;
+        self.finish(Site::in_memory(engine)).map(|inner| Store { inner })
     }
 
     /// A store in memory of just these rows.

@@ -21,14 +21,7 @@ use crate::{
 };
 
 fn claim(number: u64, queue: &str, jobs_max: usize) -> Entry {
-    let claim = Claim {
-        session: SessionId::random(),
-        queues: vec![queue.into()],
-        wanted: Wanted { tasks: Tasks::Any, jobs_max, idle: true },
-        candidates: Vec::new(),
-        fill: true,
-        conflicts: 0,
-    };
+    let claim = Claim::new(SessionId::random(), vec![queue.into()], Wanted { tasks: Tasks::Any, jobs_max, idle: true });
     let client = ClientId { born: Version(0), random: 1 };
     let change = Change {
         id: ChangeId { client, number },

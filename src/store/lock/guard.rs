@@ -250,6 +250,6 @@ fn leave(inner: &Inner, name: &str, claimant: Claimant, patience: Duration) -> R
     let unlock = Intent::Unlock { name: name.to_owned(), claimant };
     match inner.perform_within(unlock, patience)? {
         Outcome::Unlocked { was_held } => Ok(was_held),
-        _ => Err(Error::corrupt("an unlocking was answered without its outcome")),
+        _ => Err(Error::unanswered("an unlocking")),
     }
 }

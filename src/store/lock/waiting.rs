@@ -75,7 +75,7 @@ fn ask(place: &Place, waits: bool, wait: Duration) -> Result<Option<Fence>> {
     };
     match applied.outcomes.first() {
         Some(Outcome::Locked(fence)) => Ok(*fence),
-        _ => Err(Error::corrupt("a wish for a lock was answered without its outcome")),
+        _ => Err(Error::unanswered("a wish for a lock")),
     }
 }
 
