@@ -171,6 +171,8 @@ impl Context<'_> {
             self.take_out(&job, home);
             return self.forget(&job);
         }
+        // What it is kept with are the numbers of now, not those of when its row was written.
+        let job = with_waits(&self.rows, home, job)?;
         self.take_out(&job, home);
         self.end_cancelled(job)
     }
