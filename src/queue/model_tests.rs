@@ -52,6 +52,7 @@ use crate::{
     },
     store::{
         change::{Applied, Candidate, Guard, Intent, Outcome},
+        conflict::Version,
         keys,
         snapshot::Snapshot,
         view::get_record,
@@ -142,7 +143,7 @@ impl Run {
     }
 
     fn sweep(&mut self, purges: bool, state: State, queue: Option<&str>) {
-        let newest = crate::store::conflict::Version(self.model.version);
+        let newest = Version(self.model.version);
         let queue = queue.map(str::to_owned);
         let mut sweep = Sweep { state, queue, task: None, newest, after: None, limit: 1_000 };
         loop {
@@ -189,7 +190,8 @@ impl Run {
 
     fn compare(&mut self) {
         compare::store(self.world.store(), &self.model, &mut self.watched);
-        self.snapshots.retain(|(.., taken)| taken.elapsed() < SNAPSHOT_KEPT);
+        let now = monotonic();
+        self.snapshots.retain(|(.., taken)| now.duration_since(*taken) < SNAPSHOT_KEPT);
         self.snapshots.iter().for_each(|(snapshot, model, _)| compare::snapshot(snapshot, model));
     }
 }

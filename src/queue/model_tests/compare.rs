@@ -79,7 +79,7 @@ fn jobs(found: Vec<JobInfo>, model: &Model) {
 }
 
 /// All that a store shows.
-pub(super) fn store(store: &Store, model: &Model, watched: &mut Vec<Watched>) {
+pub(super) fn store(store: &Store, model: &Model, watched: &mut [Watched]) {
     assert_eq!(store.version().unwrap().0, model.version, "INV-2");
     jobs(store.jobs(&JobFilter::new(), usize::MAX).unwrap(), model);
     let rows = store.inner.rows().unwrap();

@@ -178,7 +178,7 @@ fn claim(model: &Model, view: &View, act: &Act, guards: &mut Vec<Guard>) -> Clai
         unreachable!("it is a claim")
     };
     let order = [QUEUES[*first], QUEUES[1 - *first]];
-    let mut queues: Vec<String> = order[..1 + usize::from(*both)].iter().map(|name| (*name).to_owned()).collect();
+    let mut queues: Vec<String> = order[..=usize::from(*both)].iter().map(|name| (*name).to_owned()).collect();
     let named = TASKS.iter().enumerate().filter(|(index, _)| tasks & (1 << index) != 0);
     let named = named.map(|(_, name)| (*name).to_owned()).collect();
     let tasks = if *tasks == 4 { Tasks::Any } else { Tasks::Named(named) };

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How late a slot may be that is not to be made up for.
-const LATE: Duration = Duration::from_secs(60);
+const LATE: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {

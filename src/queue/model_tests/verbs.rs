@@ -1,5 +1,5 @@
-//! The verbs, and how often each is drawn. They name jobs by number, so that what is left of a sequence, when some of it
-//! is taken out, still means something.
+//! The verbs, and how often each is drawn. They name jobs by number, so that what is left of a sequence, when some of
+//! it is taken out, still means something.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A store by each of the ways in which a change may get to where it is kept, with a clock that is moved by hand. One in
-//! a file can be closed and opened again, or have all its processes killed.
+//! A store by each of the ways in which a change may get to where it is kept, with a clock that is moved by hand. One
+//! in a file can be closed and opened again, or have all its processes killed.
 
 use std::{
     fs, io,
@@ -127,11 +127,10 @@ impl World {
             Way::Memory | Way::Direct => Open { store, serving: None, server: None },
             Way::Stone => Open { serving: Some(serve(&store)), store, server: None },
             Way::Client => {
-                let (server, serving) = (store, None);
-                let serving = serving.or_else(|| Some(serve(&server)));
-                let store = options.open_apart(&path).unwrap();
-                until("the client's connection", || store.inner.has_stone());
-                Open { store, serving, server: Some(server) }
+                let serving = serve(&store);
+                let client = options.open_apart(&path).unwrap();
+                until("the client's connection", || client.inner.has_stone());
+                Open { store: client, serving: Some(serving), server: Some(store) }
             }
         });
     }
