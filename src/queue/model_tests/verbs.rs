@@ -327,7 +327,8 @@ fn job_act() -> impl Strategy<Value = Act> + Clone {
 
 fn other_act() -> impl Strategy<Value = Act> + Clone {
     let settings = prop::collection::vec(setting(), 1..3);
-    let claimant = || (0usize..2, 0usize..2, 0u64..2);
+    // Mostly the same lock, so that several wait for it.
+    let claimant = || (prop_oneof![4 => Just(0usize), 1 => Just(1)], 0usize..2, 0u64..3);
     let mostly_not = || prop::bool::weighted(0.3);
     prop_oneof![
         2 => (0usize..2, mostly_not()).prop_map(|(queue, paused)| Act::Pause(queue, paused)),
@@ -338,9 +339,9 @@ fn other_act() -> impl Strategy<Value = Act> + Clone {
         4 => (0usize..3, any::<u32>()).prop_map(|(key, value)| Act::Put(key, value)),
         1 => (0usize..4).prop_map(Act::Remove),
         2 => (0usize..4, -3i64..4).prop_map(|(key, delta)| Act::Add(key, delta)),
-        4 => (claimant(), any::<bool>())
+        8 => (claimant(), prop::bool::weighted(0.8))
             .prop_map(|((name, session, nonce), waits)| Act::Lock { name, session, nonce, waits }),
-        2 => claimant().prop_map(|(name, session, nonce)| Act::Unlock { name, session, nonce }),
+        4 => claimant().prop_map(|(name, session, nonce)| Act::Unlock { name, session, nonce }),
         1 => (0usize..2).prop_map(Act::FreeLocks),
         1 => (0usize..2).prop_map(Act::PauseSchedule),
         1 => (0usize..2).prop_map(Act::RemoveSchedule),
@@ -380,7 +381,7 @@ pub(super) fn sequences(lengths: std::ops::Range<usize>) -> impl Strategy<Value 
     ];
     let checks = prop_oneof![8 => Just(0usize), 1 => Just(1), 1 => Just(2)]
         .prop_flat_map(move |count| prop::collection::vec(check.clone(), count));
-    let act = prop_oneof![4 => job_act(), 1 => other_act()];
+    let act = prop_oneof![3 => job_act(), 1 => other_act()];
     let acts = prop_oneof![6 => Just(1usize), 1 => Just(2), 1 => Just(3)]
         .prop_flat_map(move |count| prop::collection::vec(act.clone(), count));
     let flow = prop::collection::vec(new().prop_map(Act::Enqueue), 2..4).prop_map(|acts| Verb::Change(vec![], acts));
