@@ -60,8 +60,8 @@ use crate::{
     worker::enqueue_due_slots,
 };
 
-/// A snapshot keeps its pages for five seconds; after that it may refuse.
-const SNAPSHOT_KEPT: Duration = Duration::from_secs(4);
+/// A snapshot keeps its pages for five seconds; after that it may refuse, and a busy machine may stop for a moment.
+const SNAPSHOT_KEPT: Duration = Duration::from_secs(2);
 const SNAPSHOTS_MAX: usize = 3;
 const WATCHED_MAX: usize = 4;
 /// Behind a stone, a look brings what was answered into the store's file; so that much of it is in the log alone when
