@@ -179,6 +179,18 @@ fn jobs_that_wait_can_be_cancelled_and_not_requeued_or_retried_and_a_retried_one
 }
 
 #[test]
+fn purged_job_that_is_kept_as_cancelled_tells_how_what_it_waited_for_has_ended_so_far() {
+    let mut rig = Rig::new();
+    let [one, other] = [(); 2].map(|()| rig.enqueue(job("task")));
+    let waiting = rig.enqueue(after(&[one, other], OnFailure::Run));
+    rig.enqueue(after(&[waiting], OnFailure::Run));
+    end(&mut rig, one, fatal());
+    rig.sweep(Admin::Purge, State::Waiting);
+    assert_eq!(rig.state(waiting), Some(State::Cancelled));
+    assert_eq!((waits(&rig, waiting).pending, told(&rig, waiting)), (1, (0, 1, 0)));
+}
+
+#[test]
 fn open_job_takes_more_to_wait_for_until_it_is_sealed_and_all_have_ended() {
     let mut rig = Rig::new();
     let completion = rig.enqueue(open());
@@ -255,7 +267,7 @@ fn purged_job_that_others_wait_for_tells_how_those_ended_that_it_waited_for_itse
     let waiting = rig.enqueue(after(&[first, second], OnFailure::Cancel));
     rig.enqueue(after(&[waiting], OnFailure::Cancel));
     end(&mut rig, first, DONE);
-    rig.sweep_queue(Admin::Purge, State::Waiting, "q");
+    rig.sweep(Admin::Purge, State::Waiting);
     assert_eq!((rig.state(waiting), waits(&rig, waiting).pending), (Some(State::Cancelled), 1));
     assert_eq!(told(&rig, waiting), (1, 0, 0));
 }

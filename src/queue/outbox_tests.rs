@@ -11,6 +11,7 @@ use crate::{
     codec::Payload,
     queue::{
         Flow, JobRequest,
+        admin::Admin,
         claim::Claim,
         enqueue::{Dependency, NewExtra, NewJob},
         id::JobId,
@@ -74,6 +75,29 @@ fn jobs_of_a_settlement_are_enqueued_with_it_or_not_at_all() {
     assert_eq!(claimed.jobs.len(), 4, "two of each that was settled");
     assert_eq!((rig.stats("q").running, rig.stats("new").scheduled + rig.stats("new").ready), (2, 0));
     assert_eq!(rig.state(settlements[2].job), Some(State::Running), "what was refused may be settled otherwise");
+}
+
+#[test]
+fn what_a_refused_settlement_would_have_cancelled_is_told_to_nobody() {
+    let mut rig = Rig::new();
+    let settlement = running(&mut rig, 1).remove(0);
+    let linked = |extra: NewExtra| NewJob { extra: Some(Box::new(extra)), ..job("task") };
+    let after = |on: JobId| linked(NewExtra { after: vec![Dependency::Job(on)], ..NewExtra::default() });
+    let waiting = rig.enqueue(after(settlement.job));
+    let behind = rig.enqueue(after(waiting));
+    let failed = rig.enqueue(job("task"));
+    rig.administer(Admin::Cancel { job: failed }).unwrap();
+    // The first is cancelled as it comes, and with it the one that is to wait for it; the second is refused.
+    let cancels = linked(NewExtra {
+        after: vec![Dependency::Job(failed)],
+        before: vec![Dependency::Job(waiting)],
+        ..NewExtra::default()
+    });
+    let refused = NewJob { priority: 101, ..job("task") };
+    let settlement = Settle { enqueues: vec![cancels, refused], ..settlement };
+    let outcome = rig.intent(Intent::SettleEach(vec![settlement])).unwrap();
+    assert!(matches!(&outcome, Outcome::SettledEach(each) if matches!(each[..], [Each::Refused(_)])), "{outcome:?}");
+    assert_eq!([waiting, behind].map(|job| rig.state(job)), [Some(State::Waiting); 2]);
 }
 
 #[test]

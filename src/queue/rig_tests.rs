@@ -209,17 +209,7 @@ impl Rig {
 
     /// Does something to all jobs of a state, in slices of two rows; gives what came of it.
     pub(crate) fn sweep(&mut self, admin: fn(Sweep) -> Admin, state: State) -> Swept {
-        let sweep = Sweep { state, queue: None, task: None, newest: self.version, after: None, limit: 2 };
-        self.sweep_all(admin, sweep)
-    }
-
-    /// The same in one queue, in as few changes as can be, so that what is let go by it comes after.
-    pub(crate) fn sweep_queue(&mut self, admin: fn(Sweep) -> Admin, state: State, queue: &str) -> Swept {
-        let queue = Some(queue.to_owned());
-        self.sweep_all(admin, Sweep { state, queue, task: None, newest: self.version, after: None, limit: 1_000 })
-    }
-
-    fn sweep_all(&mut self, admin: fn(Sweep) -> Admin, mut sweep: Sweep) -> Swept {
+        let mut sweep = Sweep { state, queue: None, task: None, newest: self.version, after: None, limit: 2 };
         let mut all = Swept::default();
         loop {
             let Outcome::Swept(slice) = self.administer(admin(sweep.clone())).unwrap() else { panic!("not swept") };

@@ -190,6 +190,12 @@ impl StoreOptions {
         Ok(Store { inner: opened.map_err(named)? })
     }
 
+    /// As [`StoreOptions::open`], but shared with no other opening: as another process has it.
+    #[cfg(test)]
+    pub(crate) fn open_apart(&self, path: &Path) -> Result<Store> {
+        self.open_anew(&resolve(path)?).map(|inner| Store { inner })
+    }
+
     /// A store in memory, of this process alone: for tests.
     ///
     /// # Errors
@@ -225,6 +231,10 @@ impl StoreOptions {
         if let Some(inner) = opened(path) {
             return Ok(inner);
         }
+        self.open_anew(path).map(|inner| remember(path, inner))
+    }
+
+    fn open_anew(&self, path: &Path) -> Result<Arc<Inner>> {
         let exists = path.try_exists().unwrap_or(false);
         if !exists && !self.create {
             return Err(Error::not_found(format!(
@@ -261,8 +271,7 @@ impl StoreOptions {
         files.note_identity();
         files.limit_growth(self.growth);
         let files = self.noted(files);
-        let inner = self.finish(Site::on_disk(Box::new(engine), files))?;
-        Ok(remember(path, inner))
+        self.finish(Site::on_disk(Box::new(engine), files))
     }
 
     fn noted(&self, mut files: Files) -> Files {

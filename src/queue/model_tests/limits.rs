@@ -2,24 +2,26 @@
 
 use std::time::Duration;
 
-use proptest::prelude::*;
-
-use super::{Job, Model};
 use crate::{
     clock::Timestamp,
     queue::{
+        QueueConfig, Rate,
         config::{QueueSetting, RateRecord},
         state::State,
     },
 };
 
 /// What is configured for a queue, and the tokens in its bucket.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Limits {
     pub(super) running_max: Option<u32>,
     pub(super) key_running_max: Option<u32>,
     pub(super) is_strict: bool,
     pub(super) size_max: Option<u64>,
+    pub(super) keeps_completed: bool,
+    retention_completed: Option<Duration>,
+    retention_dead: Option<Duration>,
+    retention_cancelled: Option<Duration>,
     rate: Option<RateRecord>,
     /// In parts of which a period's milliseconds are one token; nothing for a bucket that was never used.
     level: Option<u128>,
@@ -45,8 +47,7 @@ impl Limits {
             QueueSetting::KeyRunningMax(most) => self.key_running_max = most,
             QueueSetting::StrictByKey(is_strict) => self.is_strict = is_strict,
             QueueSetting::SizeMax(most) => self.size_max = most,
-            QueueSetting::Rate(rate) => {
-                self.fill(now);
+            QueueSetting::Rate(rate) if rate != self.rate => {
                 self.level = match (self.level, &self.rate, &rate) {
                     (Some(level), Some(before), Some(after)) => {
                         let full = u128::from(after.burst) * Self::period(after);
@@ -54,9 +55,13 @@ impl Limits {
                     }
                     _ => None,
                 };
-                self.rate = rate;
+                (self.rate, self.filled_at) = (rate, now);
             }
-            _ => unreachable!("no other is made here"),
+            QueueSetting::Rate(_) => {}
+            QueueSetting::RetentionCompleted(retention) => self.retention_completed = retention,
+            QueueSetting::RetentionDead(retention) => self.retention_dead = retention,
+            QueueSetting::RetentionCancelled(retention) => self.retention_cancelled = retention,
+            QueueSetting::KeepsCompleted(keeps) => self.keeps_completed = keeps,
         }
     }
 
@@ -73,39 +78,32 @@ impl Limits {
             self.level = Some(level - tokens as u128 * Self::period(rate));
         }
     }
-}
 
-/// Any setting that limits a queue.
-pub(super) fn settings() -> impl Strategy<Value = QueueSetting> {
-    let rate = (1u32..3, 1u64..4, 1u32..4).prop_map(|(jobs, seconds, burst)| RateRecord {
-        jobs,
-        period: Duration::from_secs(50 * seconds),
-        burst,
-    });
-    prop_oneof![
-        1 => prop::option::of(1u32..4).prop_map(QueueSetting::RunningMax),
-        2 => prop::option::of(1u32..4).prop_map(QueueSetting::KeyRunningMax),
-        3 => any::<bool>().prop_map(QueueSetting::StrictByKey),
-        1 => prop::option::weighted(0.3, rate).prop_map(QueueSetting::Rate),
-        1 => prop::option::weighted(0.3, 2u64..6).prop_map(QueueSetting::SizeMax),
-    ]
-}
+    pub(super) fn retention(&self, state: State) -> Option<Duration> {
+        match state {
+            State::Completed => self.retention_completed,
+            State::Dead => self.retention_dead,
+            _ => self.retention_cancelled,
+        }
+    }
 
-impl Model {
-    pub(super) fn key_lets_run(&self, index: usize, picked: &[usize]) -> bool {
-        let job = &self.jobs[index];
-        if job.key.is_none() {
-            return true;
+    pub(super) fn lets_nothing_run(&self) -> bool {
+        self.running_max == Some(0) || self.key_running_max == Some(0)
+    }
+
+    /// The same as what a queue is told to be configured to.
+    pub(super) fn config(&self) -> QueueConfig {
+        let rate = |rate: RateRecord| Rate { jobs: rate.jobs, period: rate.period, burst: rate.burst };
+        QueueConfig {
+            concurrency: self.running_max,
+            concurrency_per_key: self.key_running_max,
+            strict_order_per_key: self.is_strict,
+            rate: self.rate.map(rate),
+            size_max: self.size_max,
+            retention_completed: self.retention_completed,
+            retention_dead: self.retention_dead,
+            retention_cancelled: self.retention_cancelled,
+            keep_completed: self.keeps_completed,
         }
-        let limits = &self.limits[job.queue];
-        let of_key = |other: &&Job| other.queue == job.queue && other.key == job.key;
-        let picked = picked.iter().map(|index| &self.jobs[*index]).filter(of_key).count();
-        let running = self.jobs.iter().filter(of_key).filter(|other| other.state == Some(State::Running)).count();
-        if running + picked >= limits.key_running_max.unwrap_or(1) as usize {
-            return false;
-        }
-        let goes_before = |other: &Job| other.state == Some(State::Ready) || other.holds_back;
-        let is_first = !self.jobs.iter().filter(of_key).any(|other| goes_before(other) && other.place < job.place);
-        !limits.is_strict || (picked == 0 && is_first)
     }
 }
