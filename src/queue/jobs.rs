@@ -16,10 +16,7 @@ use crate::{
         settle::Settled,
         state::State,
     },
-    store::{
-        Store,
-        change::{Intent, Outcome},
-    },
+    store::{Store, change::Intent},
 };
 
 /// How many jobs are tended in one change.
@@ -153,7 +150,7 @@ impl Store {
     #[cfg(feature = "cli")]
     pub(crate) fn tend_each(&self, verb: Tend, jobs: &[JobId]) -> Result<Vec<Result<State>>> {
         let admin = Admin::Each { verb, jobs: jobs.to_vec() };
-        let Outcome::SettledEach(each) = self.inner.perform(Intent::Administer(admin))? else {
+        let crate::store::change::Outcome::SettledEach(each) = self.inner.perform(Intent::Administer(admin))? else {
             return Err(Error::unanswered("an administration"));
         };
         let outcome = |each| match each {
