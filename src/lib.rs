@@ -111,6 +111,7 @@ pub mod types {
         sessions::SessionInfo,
         stone::Commits,
         store::{
+            backup::Backup,
             compact::Compacted,
             conflict::{Subject, Writer},
             inner::Serving,

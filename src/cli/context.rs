@@ -89,7 +89,7 @@ impl Context {
         &self.globals.store
     }
 
-    fn options(&self) -> StoreOptions {
+    pub(super) fn options(&self) -> StoreOptions {
         StoreOptions::new().commits(self.globals.commits.into())
     }
 

@@ -4,14 +4,15 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{BufRead, BufReader, IsTerminal, Read},
+    io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
 };
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Deserialize;
 
 use super::{
+    bar,
     context::Context,
     exit::{Exit, Failure},
     options::JobOptions,
@@ -211,16 +212,10 @@ impl Import<'_> {
     }
 
     fn bar(&self) -> ProgressBar {
-        if !std::io::stderr().is_terminal() {
-            return ProgressBar::hidden();
-        }
-        let length = if self.is_stdin() { None } else { std::fs::metadata(&self.path).ok().map(|found| found.len()) };
-        let Some(length) = length else {
-            return ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        };
-        let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
-        let template = "{bar:40} {percent}% {bytes}/{total_bytes} {eta}";
-        ProgressStyle::with_template(template).map_or(bar.clone(), |style| bar.with_style(style))
+        bar::of(
+            if self.is_stdin() { None } else { std::fs::metadata(&self.path).ok().map(|found| found.len()) },
+            bar::BYTES,
+        )
     }
 
     fn is_stdin(&self) -> bool {

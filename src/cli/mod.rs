@@ -3,6 +3,8 @@
 //! One file per command; `context` opens stores, `output` prints, `exit` says what each exit code means. The contract
 //! that scripts rely on: data goes to stdout, all else to stderr, and `--json` prints one object per line.
 
+mod backup;
+mod bar;
 mod bench;
 mod cancel;
 mod check;
@@ -32,6 +34,7 @@ mod queues;
 mod release;
 mod requeue;
 mod reschedule;
+mod restore;
 mod resume;
 mod retry;
 mod root;
@@ -147,6 +150,8 @@ enum Command {
     Serve(serve::Serve),
     Check(check::Check),
     Doctor(doctor::Doctor),
+    Backup(backup::Backup),
+    Restore(restore::Restore),
     Compact(compact::Compact),
     Bench(bench::Bench),
 }
@@ -181,6 +186,8 @@ impl Command {
             Self::Serve(_) => serve::Serve::run(context, out),
             Self::Check(_) => check::Check::run(context, out),
             Self::Doctor(_) => doctor::Doctor::run(context, out),
+            Self::Backup(command) => command.run(context, out),
+            Self::Restore(command) => command.run(context, out),
             Self::Compact(command) => command.run(context, out),
             Self::Bench(command) => command.run(context, out),
         }

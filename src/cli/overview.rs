@@ -45,6 +45,8 @@ The store:
   root        The objects on the persistent root: get, put, rm, ls, watch
   check       Check that the store is sound
   doctor      Tell who has what of the store, and what to do about what is wrong
+  backup      Copy the store into a new file, while others work
+  restore     Make the store from a backup
   compact     Make the file as small as what it holds
   bench       Measure what this machine and its disk give a store
 

@@ -23,6 +23,12 @@ pub(crate) type Basis = (Vec<u8>, Option<Vec<u8>>);
 /// What [`Rows::visit`] calls with each key and value; `Break` ends the visit.
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'a;
 
+/// Takes a row of a file that is made.
+pub(crate) type Take<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
+
+/// Hands in the rows of a file that is made, each key once; quickest in order.
+pub(crate) type Fill<'a> = dyn FnMut(&mut Take<'_>) -> Result<()> + 'a;
+
 /// A consistent view of rows, ordered by the bytes of their keys.
 pub(crate) trait Rows {
     /// The bytes under a key.
@@ -30,6 +36,11 @@ pub(crate) trait Rows {
 
     /// Visits the rows with `start <= key < end` in order.
     fn visit(&self, start: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<()>;
+
+    /// How many rows there are, where that is known without a look at each.
+    fn count(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// What keeps the rows of one store.

@@ -46,6 +46,15 @@ pub(crate) fn open_or_create(path: &Path) -> Result<File> {
     }
 }
 
+/// Makes a file that there is none of, for the owner only.
+pub(crate) fn create_new(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    let file = owner_only(&mut options).open(path).map_err(|cause| refused("create", path, cause))?;
+    give_to_owner(&file, path);
+    Ok(file)
+}
+
 /// Gives a file to the owner of its folder, where this user may: what root makes is to serve the store's owner too.
 #[cfg(unix)]
 fn give_to_owner(file: &File, path: &Path) {

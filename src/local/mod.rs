@@ -9,6 +9,7 @@
 
 mod boot;
 pub(crate) mod children;
+mod draft;
 pub(crate) mod files;
 mod folder;
 mod holder;
@@ -27,6 +28,7 @@ mod tests;
 
 pub(crate) use self::{
     boot::boot_id,
+    draft::{Draft, check_free},
     folder::Folder,
     holder::{Holder, holder, is_lock_held, is_stopped, last_note},
     lock::{WriterGuard, WriterLock},

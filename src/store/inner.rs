@@ -265,6 +265,11 @@ impl Inner {
         router.connection().map(|connection| connection.pid())
     }
 
+    /// What is asked before each operation of the storage.
+    pub(crate) fn storage_hook(&self) -> Option<&Arc<dyn StorageHook>> {
+        self.storage_hook.as_ref()
+    }
+
     /// W4: stands for stone until the guard is dropped.
     pub(crate) fn stand(self: &Arc<Self>) -> Result<Serving> {
         let router = self.committer.router();

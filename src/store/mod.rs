@@ -6,6 +6,7 @@
 
 pub(crate) mod alarm;
 pub(crate) mod apply;
+pub(crate) mod backup;
 pub(crate) mod change;
 pub(crate) mod committer;
 pub(crate) mod compact;
@@ -17,6 +18,7 @@ pub(crate) mod group;
 pub(crate) mod growth;
 pub(crate) mod inner;
 pub(crate) mod keys;
+pub(crate) mod life;
 pub(crate) mod lock;
 pub(crate) mod object;
 pub(crate) mod open;
@@ -26,6 +28,7 @@ pub(crate) mod pins;
 mod pool;
 pub(crate) mod promise;
 pub(crate) mod recovery;
+pub(crate) mod restore;
 pub(crate) mod session;
 pub(crate) mod settings;
 pub(crate) mod site;

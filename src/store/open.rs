@@ -245,18 +245,7 @@ impl StoreOptions {
         if exists {
             refuse_what_is_no_store(path)?;
         }
-        if is_mount_point(path) {
-            return Err(Error::invalid(format!(
-                "{} is mounted by itself, and its locks are not those of where it comes from; mount its folder",
-                path.display()
-            )));
-        }
-        if let Some(kind) = network_file_system(path.parent().unwrap_or(path)) {
-            return Err(Error::invalid(format!(
-                "{} is on a network file system ({kind}), where locks can't be relied on; use a local disk",
-                path.display()
-            )));
-        }
+        refuse_unfit_place(path)?;
         // Looked at before anything is made beside it, so that what is no store stays as it is.
         let engine = if exists { Some(self.open_engine(path)?) } else { None };
         let mut files = Files::open(path, &self.label_or_default())?;
@@ -274,6 +263,10 @@ impl StoreOptions {
         self.finish(Site::on_disk(Box::new(engine), files))
     }
 
+    pub(crate) fn redb_options(&self) -> &RedbOptions {
+        &self.redb
+    }
+
     fn noted(&self, mut files: Files) -> Files {
         if self.commits == Commits::DirectOnly {
             files.commit_directly();
@@ -283,7 +276,7 @@ impl StoreOptions {
 
     /// The lock, unless there is a store by now: who has made it may be the stone already, and keep the lock. W8: there
     /// is no committer yet that would wait for it where this could give up.
-    fn lock_to_create<'a>(&self, files: &'a Files) -> Result<Option<WriterGuard<'a>>> {
+    pub(crate) fn lock_to_create<'a>(&self, files: &'a Files) -> Result<Option<WriterGuard<'a>>> {
         const PURPOSE: &str = "create the store";
         let exists = || files.store.try_exists().unwrap_or(false);
         let deadline = deadline_after(self.patience);
@@ -346,7 +339,7 @@ impl StoreOptions {
         Ok(inner)
     }
 
-    fn label_or_default(&self) -> String {
+    pub(crate) fn label_or_default(&self) -> String {
         self.label.clone().unwrap_or_else(|| {
             let program = std::env::current_exe().ok();
             let name = program.as_deref().and_then(Path::file_name).and_then(|name| name.to_str()).unwrap_or("casque");
@@ -379,8 +372,26 @@ fn first_rows() -> Result<RowSet> {
     ]))
 }
 
+/// # Errors
+/// `Invalid` where a store's locks would not be what they must be.
+pub(crate) fn refuse_unfit_place(path: &Path) -> Result<()> {
+    if is_mount_point(path) {
+        return Err(Error::invalid(format!(
+            "{} is mounted by itself, and its locks are not those of where it comes from; mount its folder",
+            path.display()
+        )));
+    }
+    if let Some(kind) = network_file_system(path.parent().unwrap_or(path)) {
+        return Err(Error::invalid(format!(
+            "{} is on a network file system ({kind}), where locks can't be relied on; use a local disk",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
 /// The path without symbolic links, so that all names of a store lead to the same files beside it.
-fn resolve(path: &Path) -> Result<PathBuf> {
+pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
     if let Ok(resolved) = fs::canonicalize(path) {
         return Ok(resolved);
     }

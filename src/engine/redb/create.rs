@@ -10,9 +10,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use redb::Table;
+
 use super::{TABLE, open::RedbOptions, place::Place, put};
 use crate::{
-    engine::RowSet,
+    engine::{Fill, RowSet},
     error::{Error, ErrorKind, Result},
 };
 
@@ -45,14 +47,35 @@ pub(super) fn create(path: &Path, rows: &RowSet, options: &RedbOptions) -> Resul
     })
 }
 
+/// Makes a new file, durably, of the rows that `fill` hands in; no folder is synced. What a failure leaves of it is the
+/// caller's to remove.
+pub(super) fn write_new(path: &Path, fill: &mut Fill<'_>, options: &RedbOptions) -> Result<()> {
+    let place = Place::new(path);
+    let insert = |table: &mut Rows<'_>| {
+        fill(&mut |key, value| match table.insert(key, value) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(place.of_storage(DOING, error)),
+        })
+    };
+    write_file(path, options, &place, insert).map_err(|error| of_creation(&place, error))
+}
+
 fn write_draft(draft: &Path, rows: &RowSet, options: &RedbOptions, place: &Place) -> Result<()> {
+    write_file(draft, options, place, |table| put(table, rows).map_err(|error| place.of_storage(DOING, error)))
+}
+
+type Rows<'a> = Table<'a, &'static [u8], &'static [u8]>;
+
+fn write_file(
+    draft: &Path,
+    options: &RedbOptions,
+    place: &Place,
+    fill: impl FnOnce(&mut Rows<'_>) -> Result<()>,
+) -> Result<()> {
     let file = new_file(draft).map_err(|error| place.of_io(DOING, error))?;
     let database = options.create(file).map_err(|error| place.of_database(DOING, error))?;
     let transaction = database.begin_write().map_err(|error| place.of_transaction(DOING, error))?;
-    {
-        let mut table = transaction.open_table(TABLE).map_err(|error| place.of_table(DOING, error))?;
-        put(&mut table, rows).map_err(|error| place.of_storage(DOING, error))?;
-    }
+    fill(&mut transaction.open_table(TABLE).map_err(|error| place.of_table(DOING, error))?)?;
     transaction.commit().map_err(|error| place.of_commit(DOING, error))?;
     database.close().map_err(|error| place.of_database(DOING, error))?;
     // redb syncs the data; the file's length and mode are to last as well.

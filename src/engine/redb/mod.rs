@@ -29,7 +29,7 @@ pub(crate) use self::{
     open::RedbOptions,
     pinned::{pinned_by, pinned_transactions},
 };
-use super::{Basis, Engine, RowSet, Rows, SnapshotError, basis_changed};
+use super::{Basis, Engine, Fill, RowSet, Rows, SnapshotError, basis_changed};
 use crate::error::{Error, ErrorKind, Result};
 
 /// All rows are in one table: each further one would make every commit dearer.
@@ -94,6 +94,15 @@ impl Redb {
     /// cut. After any other kind there is no file.
     pub(crate) fn create(path: &Path, rows: &RowSet, options: &RedbOptions) -> Result<()> {
         create::create(path, rows, options)
+    }
+
+    /// Makes a new file, durably, of the rows that `fill` hands in, where nobody else looks for one: under a name of
+    /// the caller's own.
+    ///
+    /// # Errors
+    /// What `fill` gave, or what the disk said; the caller removes what is there then.
+    pub(crate) fn write_new(path: &Path, fill: &mut Fill<'_>, options: &RedbOptions) -> Result<()> {
+        create::write_new(path, fill, options)
     }
 
     /// Begins to read on the handle there is; nothing if there is none.

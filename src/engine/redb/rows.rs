@@ -2,7 +2,7 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
-use redb::{ReadOnlyTable, ReadTransaction, ReadableTable};
+use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata as _};
 
 use super::{TABLE, place::Place};
 use crate::{
@@ -50,5 +50,9 @@ impl Rows for RedbRows {
             }
         }
         Ok(())
+    }
+
+    fn count(&self) -> Option<u64> {
+        self.place.guarded(DOING, || self.table.len()).ok()?.ok()
     }
 }
