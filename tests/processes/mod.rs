@@ -198,6 +198,11 @@ impl Actor {
         self.child.wait().unwrap()
     }
 
+    /// Whether it has ended, however that is.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// SIGKILL; when this returns, the process is gone and its locks are free.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();

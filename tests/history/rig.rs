@@ -1,0 +1,350 @@
+//! A run: the processes, what is done to them meanwhile, and the verdict on the history that they leave.
+
+use std::{
+    path::Path,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use casque::Store;
+
+use super::{
+    judge::{Figures, judge},
+    processes::{Actor, Committer, DEADLINE, Scene, assert_sound, is_stopped, until},
+    record::{Reader, Recorder, What},
+    workload::{Mix, QUEUE, claim, peek, read_root, settle},
+};
+
+/// The lease time of the store.
+const LEASE: Duration = Duration::from_millis(1_000);
+/// How long a client is stopped that is to lose what it holds.
+const STOP: Duration = Duration::from_millis(1_700);
+/// How often a run looks whether it is over.
+const TICK: Duration = Duration::from_millis(10);
+/// Where a server may die by its plan.
+const POINTS: [&str; 5] = ["none", "Applied", "Appended", "Written", "Flushing"];
+
+/// What is run, and how much is done to it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub committer: Committer,
+    pub seed: u64,
+    pub length: Duration,
+    pub mix: Mix,
+    pub clients: usize,
+    pub servers: usize,
+    /// About how long a client is left alone, and a server; nothing for ever.
+    pub clients_live: Option<Duration>,
+    pub servers_live: Option<Duration>,
+    /// How many passages of the step that it is to die at a server lives at most.
+    pub passages: usize,
+    /// Whether the run ends as soon as the history is seen to be wrong.
+    pub ends_early: bool,
+    pub environment: Vec<(String, String)>,
+}
+
+impl Plan {
+    pub fn new(committer: Committer, seed: u64, length: Duration) -> Self {
+        Self {
+            committer,
+            seed,
+            length,
+            mix: Mix::All,
+            clients: 4,
+            servers: if committer == Committer::Itself { 1 } else { 2 },
+            clients_live: Some(Duration::from_millis(700)),
+            servers_live: Some(Duration::from_millis(500)),
+            passages: 300,
+            ends_early: false,
+            environment: Vec::new(),
+        }
+    }
+}
+
+/// What came of a run.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub figures: Figures,
+    pub faults: Faults,
+    pub wrong: Vec<String>,
+    pub took: Duration,
+}
+
+/// What was done to the processes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    pub clients_killed: usize,
+    pub clients_stopped: usize,
+    pub servers_killed: usize,
+    /// By their own plan.
+    pub servers_died: usize,
+    pub servers_stopped: usize,
+    pub handed_over: usize,
+}
+
+impl std::ops::AddAssign for Faults {
+    fn add_assign(&mut self, other: Self) {
+        self.clients_killed += other.clients_killed;
+        self.clients_stopped += other.clients_stopped;
+        self.servers_killed += other.servers_killed;
+        self.servers_died += other.servers_died;
+        self.servers_stopped += other.servers_stopped;
+        self.handed_over += other.handed_over;
+    }
+}
+
+struct Run {
+    plan: Plan,
+    scene: Scene,
+    recorder: Recorder,
+    is_over: AtomicBool,
+    next_process: AtomicU32,
+    next_seed: AtomicUsize,
+    faults: Mutex<Faults>,
+}
+
+/// Runs it to its end, or until it is seen to be wrong where that is enough.
+pub fn run(plan: &Plan) -> Outcome {
+    let begun = Instant::now();
+    let scene = Scene::by(plan.committer);
+    let history = scene.path("history");
+    let store = scene.store();
+    store.configure("lease", LEASE.as_millis().try_into().unwrap()).unwrap();
+    let recorder = Recorder::open(&history, 0);
+    let run = Run {
+        plan: plan.clone(),
+        scene,
+        recorder,
+        is_over: AtomicBool::new(false),
+        next_process: AtomicU32::new(1),
+        next_seed: AtomicUsize::new(0),
+        faults: Mutex::default(),
+    };
+    let wrong = run.play(&store, &history);
+    if run.plan.ends_early {
+        // What the store is like after a planted bug is nobody's concern.
+        store.close().unwrap();
+        let (figures, _) = judge(&Reader::whole(&history), false);
+        return Outcome { figures, faults: *run.faults(), wrong, took: begun.elapsed() };
+    }
+    let mut wrong = wrong;
+    run.drain(&store);
+    let lines = Reader::whole(&history);
+    let (figures, found) = judge(&lines, true);
+    wrong.extend(found);
+    assert_sound(&store);
+    store.close().unwrap();
+    if !wrong.is_empty() {
+        let kept = std::env::temp_dir().join(format!("casque-history-{}", std::process::id()));
+        std::fs::copy(&history, &kept).unwrap();
+        println!("the history is kept: {}", kept.display());
+    }
+    Outcome { figures, faults: *run.faults(), wrong, took: begun.elapsed() }
+}
+
+impl Run {
+    /// All that happens while clients call; what the history was seen to be wrong in, and what the peeks were.
+    fn play(&self, store: &Store, history: &Path) -> Vec<String> {
+        let servers: Vec<Actor> = (0..self.plan.servers).map(|_| self.start_server(false)).collect();
+        let clients: Vec<(u32, Actor)> = (0..self.plan.clients).map(|_| self.start_client()).collect();
+        thread::scope(|scope| {
+            let of_clients = scope.spawn(|| self.trouble_clients(clients));
+            let of_servers = scope.spawn(|| self.trouble_servers(servers, store));
+            let of_peeks = scope.spawn(|| self.peek());
+            let wrong = self.watch(history);
+            self.is_over.store(true, Ordering::SeqCst);
+            let mut clients = of_clients.join().unwrap();
+            if wrong.is_empty() {
+                clients.iter_mut().for_each(|(_, client)| client.tell("stop"));
+                clients.into_iter().for_each(|(_, client)| drop(client.finish()));
+            } else {
+                drop(clients);
+            }
+            let mut servers = of_servers.join().unwrap();
+            if wrong.is_empty() {
+                servers.iter_mut().for_each(|server| server.tell("leave"));
+                // One that is to die by its plan may do so while it leaves.
+                for server in &mut servers {
+                    server.wait();
+                }
+            }
+            of_peeks.join().unwrap();
+            if wrong.is_empty() {
+                read_root(store, &self.recorder);
+            }
+            wrong
+        })
+    }
+
+    /// Waits for the end; where that is enough, only until the history is wrong.
+    fn watch(&self, history: &Path) -> Vec<String> {
+        let begun = Instant::now();
+        let mut reader = Reader::open(history);
+        let mut next = begun;
+        while begun.elapsed() < self.plan.length {
+            thread::sleep(TICK); // waits: for that much load, which is the point
+            if self.plan.ends_early && Instant::now() >= next {
+                reader.read_on();
+                let looked = Instant::now();
+                let (_, wrong) = judge(&reader.lines, false);
+                if !wrong.is_empty() {
+                    return wrong;
+                }
+                // It is looked at for a third of the time at most.
+                next = Instant::now() + (2 * looked.elapsed()).max(Duration::from_millis(200));
+            }
+        }
+        Vec::new()
+    }
+
+    fn random(&self) -> fastrand::Rng {
+        let number = self.next_seed.fetch_add(1, Ordering::SeqCst) as u64;
+        fastrand::Rng::with_seed(self.plan.seed.wrapping_mul(1_000_003).wrapping_add(number))
+    }
+
+    fn faults(&self) -> MutexGuard<'_, Faults> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start(&self, role: &str, arguments: &[(&str, &str)]) -> Actor {
+        let environment: Vec<(&str, &str)> =
+            self.plan.environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let mut actor = self.scene.actor_in(&environment, role, arguments);
+        // A server may die by its plan before it says so.
+        let said = actor.line_within(DEADLINE).expect("it begins");
+        assert!(role == "server" || said.as_deref() == Some("begun"), "{role} said {said:?}");
+        actor
+    }
+
+    fn start_client(&self) -> (u32, Actor) {
+        let process = self.next_process.fetch_add(1, Ordering::SeqCst);
+        let (seed, mix) = (self.random().u64(..).to_string(), format!("{:?}", self.plan.mix));
+        let arguments = [("process", process.to_string()), ("seed", seed), ("mix", mix)];
+        let arguments: Vec<(&str, &str)> = arguments.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        (process, self.start("client", &arguments))
+    }
+
+    fn start_server(&self, may_die: bool) -> Actor {
+        let mut random = self.random();
+        let point = if may_die { POINTS[random.usize(..POINTS.len())] } else { POINTS[0] };
+        let passages = (1 + random.usize(..self.plan.passages)).to_string();
+        self.start("server", &[("point", point), ("passages", &passages)])
+    }
+
+    /// Waits about so long; whether the run is over by then.
+    fn pause(&self, about: Duration, random: &mut fastrand::Rng) -> bool {
+        let until = Instant::now() + about.mul_f64(0.5 + random.f64());
+        while Instant::now() < until && !self.is_over.load(Ordering::SeqCst) {
+            thread::sleep(TICK); // waits: until the next fault, which comes at a random time
+        }
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    /// kill -9 of clients, and SIGSTOP for so long that what they hold is taken from them.
+    fn trouble_clients(&self, mut clients: Vec<(u32, Actor)>) -> Vec<(u32, Actor)> {
+        let Some(live) = self.plan.clients_live else { return clients };
+        let mut random = self.random();
+        while !self.pause(live, &mut random) {
+            let at = random.usize(..clients.len());
+            let (process, client) = &mut clients[at];
+            self.recorder.sync();
+            self.recorder.note(*process, 0, What::Interrupted);
+            if random.u8(..3) == 0 {
+                client.stop();
+                self.pause(STOP, &mut random);
+                client.go_on();
+                self.recorder.note(*process, 0, What::GoesOn);
+                self.faults().clients_stopped += 1;
+            } else {
+                client.kill();
+                clients[at] = self.start_client();
+                self.faults().clients_killed += 1;
+            }
+        }
+        clients
+    }
+
+    /// kill -9 of servers, or SIGSTOP and then either; some die by their plan, some leave, some hand over.
+    fn trouble_servers(&self, mut servers: Vec<Actor>, store: &Store) -> Vec<Actor> {
+        let Some(live) = self.plan.servers_live else { return servers };
+        let mut random = self.random();
+        while !self.pause(live, &mut random) {
+            self.recorder.sync();
+            let stone = store.stone();
+            let serving = servers.iter().position(|server| Some(server.pid()) == stone);
+            let at = serving.unwrap_or_else(|| random.usize(..servers.len()));
+            let server = &mut servers[at];
+            if server.has_ended() {
+                self.faults().servers_died += 1;
+                servers[at] = self.start_server(true);
+                continue;
+            }
+            match random.u8(..8) {
+                0 => {
+                    server.stop();
+                    self.pause(Duration::from_millis(200), &mut random);
+                    self.faults().servers_stopped += 1;
+                    server.go_on();
+                    continue;
+                }
+                1 => {
+                    server.stop();
+                    self.pause(Duration::from_millis(200), &mut random);
+                    server.kill();
+                    self.faults().servers_stopped += 1;
+                    self.faults().servers_killed += 1;
+                }
+                2 | 3 => {
+                    server.tell("leave");
+                    until("the server to leave", || server.has_ended().then_some(()));
+                    self.faults().handed_over += 1;
+                }
+                4 => {
+                    server.tell("hand over");
+                    until("the server to stop or die", || {
+                        (is_stopped(server.pid()) || server.has_ended()).then_some(())
+                    });
+                    self.pause(Duration::from_millis(200), &mut random);
+                    self.faults().handed_over += 1;
+                    if !server.has_ended() {
+                        server.go_on();
+                        continue;
+                    }
+                }
+                _ => {
+                    server.kill();
+                    self.faults().servers_killed += 1;
+                }
+            }
+            servers[at] = self.start_server(true);
+        }
+        servers
+    }
+
+    /// Looks as a monitor does.
+    fn peek(&self) {
+        let mut random = self.random();
+        while !self.plan.ends_early && !self.pause(Duration::from_millis(200), &mut random) {
+            peek(&self.scene.store_path(), &self.recorder);
+        }
+    }
+
+    /// Completes all that is left, as one more client of the history.
+    fn drain(&self, store: &Store) {
+        let serving = store.serve().unwrap();
+        let queue = store.queue(QUEUE);
+        until("all jobs to be completed", || {
+            for (lease, payload) in claim(&queue, &self.recorder, 100, Duration::ZERO) {
+                settle(&self.recorder, &lease, payload, true, false);
+            }
+            let stats = queue.stats().unwrap();
+            (stats.ready + stats.running + stats.scheduled + stats.waiting == 0).then_some(())
+        });
+        read_root(store, &self.recorder);
+        drop(serving);
+    }
+}
