@@ -29,7 +29,7 @@ pub struct Operation<A> {
 #[derive(Debug)]
 pub struct Illegal {
     /// What was about to be put in order in the longest attempt, and the state that refused it.
-    pub stuck: String,
+    pub told: String,
 }
 
 /// How many configurations are looked at before a history is given up for too hard.
@@ -57,6 +57,9 @@ pub fn check<O: Object>(initial: O::State, operations: &[Operation<O::Act>]) -> 
     required.sort_by_key(|operation| operation.called);
     let mut optional: Vec<_> = operations.iter().filter(|operation| operation.answered.is_none()).collect();
     optional.sort_by_key(|operation| operation.called);
+    // Of two that are alike the one that was called first is as good as the other, so it is taken first.
+    let twin = |at: usize| (0..at).rev().find(|older| optional[*older].act == optional[at].act);
+    let twins: Vec<Option<usize>> = (0..optional.len()).map(twin).collect();
 
     let mut seen: HashSet<Place<O::State>> = HashSet::new();
     let mut furthest: Option<Place<O::State>> = None;
@@ -70,19 +73,18 @@ pub fn check<O: Object>(initial: O::State, operations: &[Operation<O::Act>]) -> 
         if furthest.as_ref().is_none_or(|known| depth(known) < depth(&place)) {
             furthest = Some(place.clone());
         }
-        let (open, limit) = open::<O>(&required, &place);
+        let (candidates, limit) = open::<O>(&required, &place);
         let mut next = Vec::new();
         for at in 0..optional.len() {
             let operation = optional[at];
             if operation.called >= limit {
                 break;
             }
-            // Of two that are alike the one that was called first is as good as the other.
-            let is_first = (0..at).all(|older| optional[older].act != operation.act || place.optional.contains(&older));
-            if place.optional.contains(&at) || !is_first {
+            let Some(state) = O::step(&place.state, &operation.act).filter(|state| *state != place.state) else {
                 continue;
-            }
-            if let Some(state) = O::step(&place.state, &operation.act).filter(|state| *state != place.state) {
+            };
+            let is_done = |at: usize| place.optional.binary_search(&at).is_ok();
+            if !is_done(at) && twins[at].is_none_or(is_done) {
                 let mut done = place.optional.clone();
                 done.push(at);
                 done.sort_unstable();
@@ -90,29 +92,30 @@ pub fn check<O: Object>(initial: O::State, operations: &[Operation<O::Act>]) -> 
             }
         }
         // What is looked at last is popped first: required before optional, what was answered first before the others.
-        let mut candidates: Vec<usize> = open.into_iter().filter(|at| required[*at].called < limit).collect();
+        let mut candidates: Vec<usize> = candidates.into_iter().filter(|at| required[*at].called < limit).collect();
         candidates.sort_by_key(|at| std::cmp::Reverse(required[*at].answered));
         for at in candidates {
             if let Some(state) = O::step(&place.state, &required[at].act) {
                 next.push(place.with(at, state));
             }
         }
-        for place in next {
-            if seen.insert(place.clone()) {
-                stack.push(place);
+        for next in next {
+            if seen.insert(next.clone()) {
+                stack.push(next);
             }
         }
     }
     let place = furthest.expect("the search begins somewhere");
-    let (open, limit) = open::<O>(&required, &place);
-    let open: Vec<_> = open.into_iter().map(|at| required[at]).filter(|operation| operation.called < limit).collect();
-    let stuck = format!(
+    let (candidates, limit) = open::<O>(&required, &place);
+    let open: Vec<_> =
+        candidates.into_iter().map(|at| required[at]).filter(|operation| operation.called < limit).collect();
+    let told = format!(
         "after {} of {} operations the state is {:?}, and none of these can be next: {open:#?}",
         place.front + place.behind.len(),
         required.len(),
         place.state
     );
-    Err(Illegal { stuck })
+    Err(Illegal { told })
 }
 
 /// The required operations that may be next, and the first answer among those that are not in order: nothing that was

@@ -1,5 +1,5 @@
-//! From a history to its objects' operations, and what is wrong with them: is there a legal order for the root, for each
-//! job, for each lock; does the store's version grow with each commit; and what became of all jobs.
+//! From a history to its objects' operations, and what is wrong with them: is there a legal order for the root, for
+//! each job, for each lock; does the store's version grow with each commit; and what became of all jobs.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -75,7 +75,7 @@ pub fn judge(lines: &[Line], is_over: bool) -> (Figures, Vec<String>) {
     let back = Interruptions::of(lines);
     let root = root_operations(&calls);
     let initial = ([None; REGISTERS], 0);
-    wrong.extend(check::<Root>(initial, &root).err().map(|illegal| format!("root: {}", illegal.stuck)));
+    wrong.extend(check::<Root>(initial, &root).err().map(|illegal| format!("root: {}", illegal.told)));
     let jobs = job_operations(&calls, &back);
     judge_each::<Job, _>("job", &JobState::Absent, &jobs, &mut wrong);
     let locks = lock_operations(&calls, &back);
@@ -115,13 +115,36 @@ fn calls(lines: &[Line]) -> Vec<Made<'_>> {
     calls
 }
 
+/// What is known of what a call did.
+#[derive(Clone, Copy)]
+enum Effect {
+    Never,
+    /// At any time since, or never.
+    Perhaps,
+    /// At the latest by this line.
+    Before(usize),
+}
+
+impl Effect {
+    /// How an operation of its is answered; nothing where there is none.
+    fn operation(self) -> Option<End> {
+        match self {
+            Self::Never => None,
+            Self::Perhaps => Some(End(None)),
+            Self::Before(at) => Some(End(Some(at))),
+        }
+    }
+}
+
+/// When an operation was answered, if it was.
+struct End(Option<usize>);
+
 impl Made<'_> {
-    /// When it took effect at the latest; nothing where it may have, at any time. None at all where it surely did not.
-    fn effect(&self) -> Option<Option<usize>> {
+    fn effect(&self) -> Effect {
         match self.answered {
-            None | Some((_, Answer::Unknown(_) | Answer::Wrong(_))) => Some(None),
-            Some((_, Answer::Lost | Answer::Not(_))) => None,
-            Some((at, _)) => Some(Some(at)),
+            None | Some((_, Answer::Unknown(_) | Answer::Wrong(_))) => Effect::Perhaps,
+            Some((_, Answer::Lost | Answer::Not(_))) => Effect::Never,
+            Some((at, _)) => Effect::Before(at),
         }
     }
 
@@ -164,7 +187,7 @@ fn judge_versions(calls: &[Made<'_>], wrong: &mut Vec<String>) {
             continue;
         }
         let floor = newest_at_call[&at];
-        if let (Some(read), Some(Some(_))) = (made.step().and_then(|step| step.version), made.effect()) {
+        if let (Some(read), Effect::Before(_)) = (made.step().and_then(|step| step.version), made.effect()) {
             if read < floor {
                 wrong.push(format!("versions: version {read} was read after {floor} was answered: {:?}", made.tried));
             }
@@ -246,7 +269,7 @@ fn root_operations(calls: &[Made<'_>]) -> Vec<Operation<Step>> {
             let step = made.step()?;
             // Of what has not come to its commit nothing was done.
             let is_complete = made.tried.is_some() || !step.writes.is_empty() || step.add != 0;
-            let effect = made.effect().filter(|_| is_complete)?;
+            let End(effect) = made.effect().operation().filter(|_| is_complete)?;
             let bare = Step { guard: None, settle: None, version: None, ..step.clone() };
             Some((at, made, effect, bare))
         })
@@ -296,17 +319,17 @@ fn job_operations(calls: &[Made<'_>], back: &Interruptions) -> Jobs {
                 add(*payload, made.called, Some(at), JobAct::Refused(*token));
             }
             let has_tried = made.tried.is_some() || matches!(made.call, Call::Settle(_));
-            match made.effect().filter(|_| has_tried) {
-                Some(Some(at)) => {
+            match made.effect() {
+                Effect::Before(at) => {
                     add(*payload, made.called, Some(at), JobAct::Settle { token: *token, completes: *completes });
                 }
                 // Perhaps; and a lease that is not settled goes back when it is let go.
-                Some(None) => {
+                Effect::Perhaps if has_tried => {
                     add(*payload, made.called, None, JobAct::Settle { token: *token, completes: *completes });
                     add(*payload, made.called, None, JobAct::Back(*token));
                 }
-                None if made.refused().is_none() => add(*payload, made.called, None, JobAct::Back(*token)),
-                None => {}
+                _ if made.refused().is_none() => add(*payload, made.called, None, JobAct::Back(*token)),
+                _ => {}
             }
         }
         match (made.call, made.answered) {
@@ -317,6 +340,11 @@ fn job_operations(calls: &[Made<'_>], back: &Interruptions) -> Jobs {
             }
             (Call::Enqueue(payloads), None | Some((_, Answer::Unknown(_) | Answer::Wrong(_)))) => {
                 payloads.iter().for_each(|payload| add(*payload, made.called, None, JobAct::Enqueue(None)));
+            }
+            (Call::Release(payload), _) => {
+                if let Some(End(answered)) = made.effect().operation() {
+                    add(*payload, made.called, answered, JobAct::Released);
+                }
             }
             (Call::Claim, Some((at, Answer::Claimed(leases)))) => {
                 for Leased { payload, id, token } in leases {
@@ -346,16 +374,16 @@ fn lock_operations(calls: &[Made<'_>], back: &Interruptions) -> BTreeMap<String,
                     add(lock, since, None, LockAct::Back(*fence));
                 }
             }
-            (Call::Unlock { lock, fence }, _) => match (made.refused(), made.effect()) {
+            (Call::Unlock { lock, fence }, _) => match (made.refused(), made.effect().operation()) {
                 (Some(at), _) => add(lock, made.called, Some(at), LockAct::Refused(*fence)),
-                (None, Some(answered)) => add(lock, made.called, answered, LockAct::Unlock(*fence)),
+                (None, Some(End(answered))) => add(lock, made.called, answered, LockAct::Unlock(*fence)),
                 // It is unlocked as soon as it can be.
                 (None, None) => add(lock, made.called, None, LockAct::Back(*fence)),
             },
             (Call::Root(Step { guard: Some((lock, fence)), .. }), _) => {
                 if let Some(at) = made.refused() {
                     add(lock, made.called, Some(at), LockAct::Refused(*fence));
-                } else if let Some(Some(at)) = made.effect() {
+                } else if let Effect::Before(at) = made.effect() {
                     add(lock, made.called, Some(at), LockAct::Within(*fence));
                 }
             }
@@ -379,7 +407,7 @@ fn judge_each<O: Object, K: fmt::Debug>(
                 .iter()
                 .map(|Operation { called, answered, act }| format!("  {called}..{answered:?} {act:?}"))
                 .collect();
-            wrong.push(format!("{what} {name:?}: {}; all of it:\n{}", illegal.stuck, told.join("\n")));
+            wrong.push(format!("{what} {name:?}: {}; all of it:\n{}", illegal.told, told.join("\n")));
         }
     }
 }

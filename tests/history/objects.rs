@@ -53,6 +53,8 @@ pub enum JobAct {
     Refused(u64),
     /// Taken back from whoever held it under this token.
     Back(u64),
+    /// Taken back from whoever held it.
+    Released,
 }
 
 impl Object for Job {
@@ -75,6 +77,7 @@ impl Object for Job {
             {
                 Some(JobState::Ready(Some(id.clone()), *held))
             }
+            (JobState::Held(id, held), JobAct::Released) => Some(JobState::Ready(Some(id.clone()), *held)),
             (JobState::Held(_, held), JobAct::Refused(token)) if held == token => None,
             (_, JobAct::Refused(_)) => Some(state.clone()),
             _ => None,

@@ -37,8 +37,9 @@ fn each_seed_finds(bugs: &str, plan: impl Fn(u64) -> Plan) {
     assert!(missed.is_empty(), "{bugs} was not found from the seeds {missed:?}");
 }
 
-fn with(bugs: &str, plan: Plan) -> Plan {
-    Plan { environment: vec![("CASQUE_PLANTED".to_owned(), bugs.to_owned())], ..plan }
+fn with(bugs: &str, mut plan: Plan) -> Plan {
+    plan.environment = vec![("CASQUE_PLANTED".to_owned(), bugs.to_owned())];
+    plan
 }
 
 #[test]

@@ -50,6 +50,8 @@ pub enum Call {
     Enqueue(Vec<u64>),
     Claim,
     Settle(Settle),
+    /// An operator takes the job with these arguments from whoever holds it.
+    Release(u64),
     Lock(String),
     Unlock {
         lock: String,

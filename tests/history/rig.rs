@@ -1,6 +1,7 @@
 //! A run: the processes, what is done to them meanwhile, and the verdict on the history that they leave.
 
 use std::{
+    os::unix::process::ExitStatusExt as _,
     path::Path,
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -14,19 +15,22 @@ use casque::Store;
 
 use super::{
     judge::{Figures, judge},
-    processes::{Actor, Committer, DEADLINE, Scene, assert_sound, is_stopped, until},
+    processes::{Actor, Committer, DEADLINE, Scene, assert_sound, until},
     record::{Reader, Recorder, What},
     workload::{Mix, QUEUE, claim, peek, read_root, settle},
 };
 
 /// The lease time of the store.
-const LEASE: Duration = Duration::from_millis(1_000);
+const LEASE: Duration = Duration::from_secs(1);
 /// How long a client is stopped that is to lose what it holds.
 const STOP: Duration = Duration::from_millis(1_700);
 /// How often a run looks whether it is over.
 const TICK: Duration = Duration::from_millis(10);
-/// Where a server may die by its plan.
-const POINTS: [&str; 5] = ["none", "Applied", "Appended", "Written", "Flushing"];
+/// Where a server may die by its plan, and a client, in a commit of its own.
+const SERVERS_POINTS: [&str; 5] = ["none", "Applied", "Appended", "Written", "Flushing"];
+const CLIENTS_POINTS: [&str; 5] = ["none", "BeforeLock", "Locked", "Applied", "Written"];
+/// How many passages of such a step a client lives at most.
+const CLIENTS_PASSAGES: usize = 400;
 
 /// What is run, and how much is done to it.
 #[derive(Clone, Debug)]
@@ -56,7 +60,7 @@ impl Plan {
             mix: Mix::All,
             clients: 4,
             servers: if committer == Committer::Itself { 1 } else { 2 },
-            clients_live: Some(Duration::from_millis(700)),
+            clients_live: Some(Duration::from_millis(400)),
             servers_live: Some(Duration::from_millis(500)),
             passages: 300,
             ends_early: false,
@@ -78,6 +82,8 @@ pub struct Outcome {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub clients_killed: usize,
+    /// By their own plan, at a step of a commit.
+    pub clients_died: usize,
     pub clients_stopped: usize,
     pub servers_killed: usize,
     /// By their own plan.
@@ -89,6 +95,7 @@ pub struct Faults {
 impl std::ops::AddAssign for Faults {
     fn add_assign(&mut self, other: Self) {
         self.clients_killed += other.clients_killed;
+        self.clients_died += other.clients_died;
         self.clients_stopped += other.clients_stopped;
         self.servers_killed += other.servers_killed;
         self.servers_died += other.servers_died;
@@ -160,7 +167,12 @@ impl Run {
             let mut clients = of_clients.join().unwrap();
             if wrong.is_empty() {
                 clients.iter_mut().for_each(|(_, client)| client.tell("stop"));
-                clients.into_iter().for_each(|(_, client)| drop(client.finish()));
+                for (_, mut client) in clients {
+                    // One that is to die by its plan may do so while it settles.
+                    let status = client.wait();
+                    let (process, is_fated) = (client.pid(), status.signal() == Some(9));
+                    assert!(status.success() || is_fated, "the client {process} ended with {status}");
+                }
             } else {
                 drop(clients);
             }
@@ -214,25 +226,37 @@ impl Run {
         let environment: Vec<(&str, &str)> =
             self.plan.environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let mut actor = self.scene.actor_in(&environment, role, arguments);
-        // A server may die by its plan before it says so.
+        // It may die by its plan before it says so.
         let said = actor.line_within(DEADLINE).expect("it begins");
-        assert!(role == "server" || said.as_deref() == Some("begun"), "{role} said {said:?}");
+        assert!(said.as_deref().is_none_or(|said| said == "begun"), "{role} said {said:?}");
         actor
     }
 
     fn start_client(&self) -> (u32, Actor) {
         let process = self.next_process.fetch_add(1, Ordering::SeqCst);
         let (seed, mix) = (self.random().u64(..).to_string(), format!("{:?}", self.plan.mix));
-        let arguments = [("process", process.to_string()), ("seed", seed), ("mix", mix)];
-        let arguments: Vec<(&str, &str)> = arguments.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let (point, passages) = self.fate(self.plan.clients_live.is_some(), &CLIENTS_POINTS, CLIENTS_PASSAGES);
+        let process_named = process.to_string();
+        let arguments = [
+            ("process", process_named.as_str()),
+            ("seed", &seed),
+            ("mix", &mix),
+            ("point", point),
+            ("passages", &passages),
+        ];
         (process, self.start("client", &arguments))
     }
 
     fn start_server(&self, may_die: bool) -> Actor {
-        let mut random = self.random();
-        let point = if may_die { POINTS[random.usize(..POINTS.len())] } else { POINTS[0] };
-        let passages = (1 + random.usize(..self.plan.passages)).to_string();
+        let (point, passages) = self.fate(may_die, &SERVERS_POINTS, self.plan.passages);
         self.start("server", &[("point", point), ("passages", &passages)])
+    }
+
+    /// Where a process is to die by its plan, and at which passage.
+    fn fate(&self, may_die: bool, points: &[&'static str], passages_max: usize) -> (&'static str, String) {
+        let mut random = self.random();
+        let point = if may_die { points[random.usize(..points.len())] } else { points[0] };
+        (point, (1 + random.usize(..passages_max)).to_string())
     }
 
     /// Waits about so long; whether the run is over by then.
@@ -248,16 +272,33 @@ impl Run {
     fn trouble_clients(&self, mut clients: Vec<(u32, Actor)>) -> Vec<(u32, Actor)> {
         let Some(live) = self.plan.clients_live else { return clients };
         let mut random = self.random();
-        while !self.pause(live, &mut random) {
+        let mut stopped: Option<(usize, Instant)> = None;
+        loop {
+            let is_over = self.pause(live, &mut random);
+            if let Some((at, _)) = stopped.take_if(|(_, since)| is_over || since.elapsed() > STOP) {
+                clients[at].1.go_on();
+                self.recorder.note(clients[at].0, 0, What::GoesOn);
+            }
+            for client in &mut clients {
+                if client.1.has_ended() {
+                    self.faults().clients_died += 1;
+                    *client = self.start_client();
+                }
+            }
+            if is_over {
+                return clients;
+            }
             let at = random.usize(..clients.len());
+            if stopped.is_some_and(|(stopped, _)| stopped == at) {
+                continue;
+            }
             let (process, client) = &mut clients[at];
             self.recorder.sync();
             self.recorder.note(*process, 0, What::Interrupted);
-            if random.u8(..3) == 0 {
-                client.stop();
-                self.pause(STOP, &mut random);
-                client.go_on();
-                self.recorder.note(*process, 0, What::GoesOn);
+            if stopped.is_none() && random.u8(..3) == 0 {
+                if client.stop_if_there() {
+                    stopped = Some((at, Instant::now()));
+                }
                 self.faults().clients_stopped += 1;
             } else {
                 client.kill();
@@ -265,7 +306,6 @@ impl Run {
                 self.faults().clients_killed += 1;
             }
         }
-        clients
     }
 
     /// kill -9 of servers, or SIGSTOP and then either; some die by their plan, some leave, some hand over.
@@ -274,25 +314,26 @@ impl Run {
         let mut random = self.random();
         while !self.pause(live, &mut random) {
             self.recorder.sync();
-            let stone = store.stone();
-            let serving = servers.iter().position(|server| Some(server.pid()) == stone);
-            let at = serving.unwrap_or_else(|| random.usize(..servers.len()));
-            let server = &mut servers[at];
-            if server.has_ended() {
-                self.faults().servers_died += 1;
-                servers[at] = self.start_server(true);
-                continue;
+            for server in &mut servers {
+                if server.has_ended() {
+                    self.faults().servers_died += 1;
+                    *server = self.start_server(true);
+                }
             }
+            let serving = store.stone();
+            let at = servers.iter().position(|server| Some(server.pid()) == serving);
+            let at = at.unwrap_or_else(|| random.usize(..servers.len()));
+            let server = &mut servers[at];
             match random.u8(..8) {
                 0 => {
-                    server.stop();
+                    server.stop_if_there();
                     self.pause(Duration::from_millis(200), &mut random);
                     self.faults().servers_stopped += 1;
                     server.go_on();
                     continue;
                 }
                 1 => {
-                    server.stop();
+                    server.stop_if_there();
                     self.pause(Duration::from_millis(200), &mut random);
                     server.kill();
                     self.faults().servers_stopped += 1;
@@ -305,15 +346,11 @@ impl Run {
                 }
                 4 => {
                     server.tell("hand over");
-                    until("the server to stop or die", || {
-                        (is_stopped(server.pid()) || server.has_ended()).then_some(())
-                    });
+                    server.await_stopped_or_ended();
                     self.pause(Duration::from_millis(200), &mut random);
                     self.faults().handed_over += 1;
-                    if !server.has_ended() {
-                        server.go_on();
-                        continue;
-                    }
+                    server.go_on();
+                    continue;
                 }
                 _ => {
                     server.kill();
@@ -338,7 +375,7 @@ impl Run {
         let serving = store.serve().unwrap();
         let queue = store.queue(QUEUE);
         until("all jobs to be completed", || {
-            for (lease, payload) in claim(&queue, &self.recorder, 100, Duration::ZERO) {
+            for (lease, payload) in claim(&self.recorder, || queue.claim(100, Duration::ZERO)) {
                 settle(&self.recorder, &lease, payload, true, false);
             }
             let stats = queue.stats().unwrap();

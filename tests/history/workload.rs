@@ -13,11 +13,14 @@ use std::{
     time::Duration,
 };
 
-use casque::{JobRequest, Lease, Queue, Result, Store, Transaction, hooks::Step as CommitStep, types::LockGuard};
+use casque::{
+    ErrorKind, JobRequest, Lease, Policy, Queue, Result, Store, Transaction, hooks::Step as CommitStep,
+    types::LockGuard,
+};
 
 use super::{
-    processes::{argument, await_line, close_here, die, freeze, number_or, options, path_here, say, store_here},
-    record::{Answer, Call, Leased, Peeked, REGISTERS, Recorder, Settle, Step, Value},
+    processes::{argument, await_line, close_here, die, freeze, number_or, options, path_here, say},
+    record::{Answer, Call, Leased, Peeked, REGISTERS, Recorder, Settle, Step, Value, What},
 };
 
 pub const ROLES: [(&str, fn()); 2] = [("client", client), ("server", server)];
@@ -61,15 +64,21 @@ fn key(register: usize) -> String {
     format!("register/{register}")
 }
 
-/// Commits for the others until told to leave, or, by its plan, until it dies at the n-th passage of a step.
-fn server() {
+/// Opens the store. This process may have the plan to die at the n-th passage of a step of its commits.
+fn open_to_die(last_words: impl Fn() + Send + Sync + 'static) -> Store {
     let (point, left) = (argument("point"), AtomicUsize::new(number_or("passages", 0)));
     let hook = move |step: CommitStep| {
         if format!("{step:?}") == point && left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            last_words();
             die();
         }
     };
-    let store = options().step_hook(hook).open(path_here("app.redb")).unwrap();
+    options().step_hook(hook).open(path_here("app.redb")).unwrap()
+}
+
+/// Commits for the others until told to leave.
+fn server() {
+    let store = open_to_die(|| ());
     let serving = store.serve().unwrap();
     say("begun");
     let handing_over = store.clone();
@@ -86,12 +95,14 @@ fn server() {
 
 /// A random mix, one call at a time, until told to stop; then it settles what it has in hand.
 fn client() {
-    let store = store_here();
     let process = u32::try_from(number_or("process", 0)).unwrap();
+    let recorder = Arc::new(Recorder::open(&path_here("history"), process));
+    let dying = recorder.clone();
+    let store = open_to_die(move || dying.note(process, 0, What::Interrupted));
     let mut client = Client {
         process,
         queue: store.queue(QUEUE),
-        recorder: Recorder::open(&path_here("history"), process),
+        recorder,
         random: fastrand::Rng::with_seed(argument("seed").parse().unwrap()),
         made_up: 0,
         leases: Vec::new(),
@@ -121,7 +132,7 @@ struct Client {
     process: u32,
     store: Store,
     queue: Queue,
-    recorder: Recorder,
+    recorder: Arc<Recorder>,
     random: fastrand::Rng,
     made_up: u64,
     leases: Vec<(Lease, u64)>,
@@ -182,7 +193,7 @@ impl Client {
         let register = || self.random.usize(..REGISTERS);
         let mut registers: Vec<usize> = std::iter::repeat_with(register).take(3).collect();
         registers.dedup();
-        let reads = if lists { None } else { Some(registers[..1 + registers.len() / 2].to_vec()) };
+        let reads = if lists { None } else { Some(registers[..=registers.len() / 2].to_vec()) };
         let first = self.make_up();
         self.made_up += 64;
         Plan { reads, writes: registers.into_iter().take(2).collect(), next: first.into() }
@@ -192,6 +203,15 @@ impl Client {
         match self.random.u8(..10) {
             0 | 1 => self.enqueue(),
             2..=4 if self.leases.len() < LEASES_MAX => self.claim(),
+            5 if self.random.u8(..4) == 0 => {
+                // Whoever has it by now.
+                if let Some((lease, payload)) = self.stale.back() {
+                    self.recorder.call(Call::Release(*payload), |_| match self.store.release(lease.id(), false) {
+                        Err(error) if error.kind() == ErrorKind::Invalid => Answer::Not(error.full_message()),
+                        outcome => answer(outcome),
+                    });
+                }
+            }
             5 if !self.stale.is_empty() => {
                 let (lease, payload) = self.stale.pop_front().expect("it is not empty");
                 self.settle(&lease, payload, true);
@@ -224,7 +244,15 @@ impl Client {
 
     fn claim(&mut self) {
         let (jobs, wait) = (1 + self.random.usize(..2), Duration::from_millis(self.random.u64(..5)));
-        let claimed = claim(&self.queue, &self.recorder, jobs, wait);
+        let claimed = if self.random.u8(..4) == 0 {
+            claim(&self.recorder, || {
+                let snapshot = self.store.snapshot()?;
+                let mut view = snapshot.queue(QUEUE);
+                Ok(if view.shift()?.is_some() { view.commit(Policy::Strict)? } else { Vec::new() })
+            })
+        } else {
+            claim(&self.recorder, || self.queue.claim(jobs, wait))
+        };
         for (lease, _) in &claimed {
             // One that has begun is charged if this process dies, and claimed alone the next time.
             if self.random.u8(..8) == 0 {
@@ -355,9 +383,9 @@ pub fn read_root(store: &Store, recorder: &Recorder) {
 }
 
 /// Claims; gives the leases with their jobs' arguments.
-pub fn claim(queue: &Queue, recorder: &Recorder, jobs: usize, wait: Duration) -> Vec<(Lease, u64)> {
+pub fn claim(recorder: &Recorder, claim: impl FnOnce() -> Result<Vec<Lease>>) -> Vec<(Lease, u64)> {
     let mut leases = Vec::new();
-    recorder.call(Call::Claim, |_| match queue.claim(jobs, wait) {
+    recorder.call(Call::Claim, |_| match claim() {
         Ok(claimed) => {
             leases = claimed.into_iter().map(|lease| (lease.args::<u64>().unwrap(), lease)).collect();
             let lease_of = |(payload, lease): &(u64, Lease)| Leased {

@@ -215,6 +215,19 @@ impl Actor {
         self.await_stopped();
     }
 
+    /// As [`Actor::stop`], for one that may end by itself; whether it has not.
+    pub fn stop_if_there(&mut self) -> bool {
+        self.signal(Signal::STOP);
+        self.await_stopped_or_ended()
+    }
+
+    /// Waits until the process has stopped, or has ended by itself; whether it has not ended.
+    pub fn await_stopped_or_ended(&mut self) -> bool {
+        until("the process to stop or end", || {
+            if self.has_ended() { Some(false) } else { is_stopped(self.pid()).then_some(true) }
+        })
+    }
+
     /// Waits until the process has stopped itself.
     pub fn await_stopped(&self) {
         until("the process to stop", || is_stopped(self.pid()).then_some(()));
