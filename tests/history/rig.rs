@@ -112,6 +112,7 @@ struct Run {
     next_process: AtomicU32,
     next_seed: AtomicUsize,
     faults: Mutex<Faults>,
+    ends: Mutex<Vec<String>>,
 }
 
 /// Runs it to its end, or until it is seen to be wrong where that is enough.
@@ -130,15 +131,16 @@ pub fn run(plan: &Plan) -> Outcome {
         next_process: AtomicU32::new(1),
         next_seed: AtomicUsize::new(0),
         faults: Mutex::default(),
+        ends: Mutex::default(),
     };
-    let wrong = run.play(&store, &history);
+    let mut wrong = run.play(&store, &history);
     if run.plan.ends_early {
         // What the store is like after a planted bug is nobody's concern.
         store.close().unwrap();
         let (figures, _) = judge(&Reader::whole(&history), false);
         return Outcome { figures, faults: *run.faults(), wrong, took: begun.elapsed() };
     }
-    let mut wrong = wrong;
+    wrong.append(&mut run.ends());
     run.drain(&store);
     let lines = Reader::whole(&history);
     let (figures, found) = judge(&lines, true);
@@ -167,22 +169,14 @@ impl Run {
             let mut clients = of_clients.join().unwrap();
             if wrong.is_empty() {
                 clients.iter_mut().for_each(|(_, client)| client.tell("stop"));
-                for (_, mut client) in clients {
-                    // One that is to die by its plan may do so while it settles.
-                    let status = client.wait();
-                    let (process, is_fated) = (client.pid(), status.signal() == Some(9));
-                    assert!(status.success() || is_fated, "the client {process} ended with {status}");
-                }
+                clients.iter_mut().for_each(|(_, client)| self.check_end(client));
             } else {
                 drop(clients);
             }
             let mut servers = of_servers.join().unwrap();
             if wrong.is_empty() {
                 servers.iter_mut().for_each(|server| server.tell("leave"));
-                // One that is to die by its plan may do so while it leaves.
-                for server in &mut servers {
-                    server.wait();
-                }
+                servers.iter_mut().for_each(|server| self.check_end(server));
             }
             of_peeks.join().unwrap();
             if wrong.is_empty() {
@@ -202,7 +196,8 @@ impl Run {
             if self.plan.ends_early && Instant::now() >= next {
                 reader.read_on();
                 let looked = Instant::now();
-                let (_, wrong) = judge(&reader.lines, false);
+                let (_, mut wrong) = judge(&reader.lines, false);
+                wrong.append(&mut self.ends());
                 if !wrong.is_empty() {
                     return wrong;
                 }
@@ -211,6 +206,20 @@ impl Run {
             }
         }
         Vec::new()
+    }
+
+    /// Waits until a process has ended, which may be well, or by a kill of ours or its own.
+    fn check_end(&self, actor: &mut Actor) {
+        until("a process to end", || actor.has_ended().then_some(()));
+        let status = actor.wait();
+        if !status.success() && status.signal() != Some(9) {
+            self.ends().push(format!("process: {} ended with {status}", actor.pid()));
+        }
+    }
+
+    /// Processes that ended as none should.
+    fn ends(&self) -> MutexGuard<'_, Vec<String>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn random(&self) -> fastrand::Rng {
@@ -281,6 +290,7 @@ impl Run {
             }
             for client in &mut clients {
                 if client.1.has_ended() {
+                    self.check_end(&mut client.1);
                     self.faults().clients_died += 1;
                     *client = self.start_client();
                 }
@@ -316,6 +326,7 @@ impl Run {
             self.recorder.sync();
             for server in &mut servers {
                 if server.has_ended() {
+                    self.check_end(server);
                     self.faults().servers_died += 1;
                     *server = self.start_server(true);
                 }
@@ -326,10 +337,11 @@ impl Run {
             let server = &mut servers[at];
             match random.u8(..8) {
                 0 => {
-                    server.stop_if_there();
-                    self.pause(Duration::from_millis(200), &mut random);
-                    self.faults().servers_stopped += 1;
-                    server.go_on();
+                    if server.stop_if_there() {
+                        self.pause(Duration::from_millis(200), &mut random);
+                        self.faults().servers_stopped += 1;
+                        server.go_on();
+                    }
                     continue;
                 }
                 1 => {
@@ -341,15 +353,16 @@ impl Run {
                 }
                 2 | 3 => {
                     server.tell("leave");
-                    until("the server to leave", || server.has_ended().then_some(()));
+                    self.check_end(server);
                     self.faults().handed_over += 1;
                 }
                 4 => {
                     server.tell("hand over");
-                    server.await_stopped_or_ended();
-                    self.pause(Duration::from_millis(200), &mut random);
-                    self.faults().handed_over += 1;
-                    server.go_on();
+                    if server.await_stopped_or_ended() {
+                        self.pause(Duration::from_millis(200), &mut random);
+                        self.faults().handed_over += 1;
+                        server.go_on();
+                    }
                     continue;
                 }
                 _ => {

@@ -217,6 +217,9 @@ impl Actor {
 
     /// As [`Actor::stop`], for one that may end by itself; whether it has not.
     pub fn stop_if_there(&mut self) -> bool {
+        if self.has_ended() {
+            return false;
+        }
         self.signal(Signal::STOP);
         self.await_stopped_or_ended()
     }
