@@ -38,6 +38,7 @@
 
 mod clock;
 mod error;
+mod planted;
 mod random;
 
 mod codec;

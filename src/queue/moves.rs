@@ -8,6 +8,7 @@ use crate::{
     codec,
     engine::Rows,
     error::{Error, Result},
+    planted::{Bug, planted},
     queue::{
         depend::{End, with_waits},
         id::{JobId, Place, Token},
@@ -269,7 +270,9 @@ impl Context<'_> {
     pub(crate) fn held(&self, job: JobId, token: Token) -> Result<JobRecord> {
         let held: Option<JobRecord> = get_record(&self.rows, &ById::Held.key(job))?;
         let now = match held {
-            Some(held) if held.lease.as_ref().is_some_and(|lease| lease.token == token) => return Ok(held),
+            Some(held) if held.lease.as_ref().is_some_and(|lease| lease.token == token || planted(Bug::FencingOff)) => {
+                return Ok(held);
+            }
             Some(JobRecord { lease: Some(lease), .. }) => {
                 format!("{} holds it under token {}", lease.label, lease.token)
             }

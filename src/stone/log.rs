@@ -31,6 +31,7 @@ use crate::{
     engine::StorageHook,
     error::{Error, ErrorKind, Result},
     local::files::{refused, sync_folder},
+    planted::{Bug, planted},
     store::conflict::Version,
 };
 
@@ -225,6 +226,9 @@ impl Syncer {
     /// `Unknown`: a replay may find the unsynced records or a first part of them. L4: the log is neither synced nor
     /// appended to again.
     pub(crate) fn sync(&self) -> Result<()> {
+        if planted(Bug::AnswerBeforeSync) {
+            return Ok(());
+        }
         self.medium.sync().map_err(|cause| self.failed("sync", cause))
     }
 

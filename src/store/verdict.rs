@@ -11,6 +11,7 @@ use crate::{
     codec::{self, Record},
     engine::Rows,
     error::Result,
+    planted::{Bug, planted},
     queue::{
         claim::{Claimed, ClaimedJob},
         id::{JobId, Token},
@@ -105,6 +106,9 @@ pub(crate) enum Recalled {
 
 /// What became of a change that is sent again.
 pub(crate) fn recall(rows: &dyn Rows, change: &Change) -> Result<Recalled> {
+    if planted(Bug::VerdictForgotten) {
+        return Ok(Recalled::Never);
+    }
     let client = change.id.client;
     let Some(record) = get_record::<ClientRecord>(rows, &keys::client(client))? else {
         let horizon: HorizonRecord = get_record(rows, keys::CLIENT_HORIZON)?.unwrap_or_default();

@@ -198,6 +198,11 @@ impl Actor {
         self.child.wait().unwrap()
     }
 
+    /// Whether it has ended, however that is.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// SIGKILL; when this returns, the process is gone and its locks are free.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -208,6 +213,22 @@ impl Actor {
     pub fn stop(&self) {
         self.signal(Signal::STOP);
         self.await_stopped();
+    }
+
+    /// As [`Actor::stop`], for one that may end by itself; whether it has not.
+    pub fn stop_if_there(&mut self) -> bool {
+        if self.has_ended() {
+            return false;
+        }
+        self.signal(Signal::STOP);
+        self.await_stopped_or_ended()
+    }
+
+    /// Waits until the process has stopped, or has ended by itself; whether it has not ended.
+    pub fn await_stopped_or_ended(&mut self) -> bool {
+        until("the process to stop or end", || {
+            if self.has_ended() { Some(false) } else { is_stopped(self.pid()).then_some(true) }
+        })
     }
 
     /// Waits until the process has stopped itself.

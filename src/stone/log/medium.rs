@@ -11,6 +11,7 @@ use crate::{
     engine::{StorageHook, StorageOperation},
     error::{Error, Result},
     local::files,
+    planted::{Bug, Unsynced, planted},
 };
 
 /// Bytes at positions, of which those are durable that were there when [`Medium::sync`] last returned `Ok`.
@@ -37,6 +38,7 @@ pub(super) struct LogFile {
     file: File,
     path: PathBuf,
     hook: Option<Arc<dyn StorageHook>>,
+    unsynced: Unsynced,
 }
 
 impl LogFile {
@@ -54,12 +56,13 @@ impl LogFile {
                 path.display()
             )));
         }
-        Ok(Self { file, path: path.into(), hook })
+        Ok(Self { file, path: path.into(), hook, unsynced: Unsynced::default() })
     }
 
     /// The file at `path`, for reading; `None` where there is no plain file.
     pub(super) fn open_existing(path: &Path, hook: Option<Arc<dyn StorageHook>>) -> Result<Option<Self>> {
-        Ok(files::open_existing(path)?.map(|file| Self { file, path: path.into(), hook }))
+        let file = files::open_existing(path)?;
+        Ok(file.map(|file| Self { file, path: path.into(), hook, unsynced: Unsynced::default() }))
     }
 
     fn ask(&self, operation: StorageOperation, bytes: u64) -> io::Result<()> {
@@ -75,11 +78,16 @@ impl Medium for LogFile {
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.ask(StorageOperation::Write, bytes.len() as u64)?;
+        if planted(Bug::UnsyncedIsLost) {
+            self.unsynced.keep(offset, bytes);
+            return Ok(());
+        }
         files::write_at(&self.file, bytes, offset)
     }
 
     fn sync(&self) -> io::Result<()> {
         self.ask(StorageOperation::Sync, 0)?;
+        self.unsynced.release(|offset, bytes| files::write_at(&self.file, bytes, offset))?;
         self.file.sync_data()?;
         // What is in a file that was removed or replaced is lost to who recovers: it is not durable.
         if files::is_at(&self.file, &self.path) {
