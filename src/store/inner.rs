@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     clock::{deadline_after, monotonic, sleep},
-    engine::{Rows, SnapshotError, StorageHook},
+    engine::{Rows, SnapshotError},
     error::{Error, ErrorKind, Result},
     queue::{
         held,
@@ -59,7 +59,6 @@ pub(crate) struct Inner {
     pub(crate) committer: Committer,
     is_read_only: bool,
     standing: Standing,
-    storage_hook: Option<Arc<dyn StorageHook>>,
 
     pub(crate) label: String,
     /// How long a call waits for another process's lock.
@@ -90,7 +89,6 @@ impl Inner {
         label: String,
         patience: Duration,
         is_read_only: bool,
-        storage_hook: Option<Arc<dyn StorageHook>>,
     ) -> Self {
         let [random, _] = crate::random::words();
         Self {
@@ -98,7 +96,6 @@ impl Inner {
             committer,
             is_read_only,
             standing: Standing::default(),
-            storage_hook,
             label,
             patience,
             client: ClientId { born: Version(0), random },
@@ -270,7 +267,6 @@ impl Inner {
                 desk: self.committer.desk().clone(),
                 router: router.clone(),
                 inbox: self.committer.inbox().clone(),
-                hook: self.storage_hook.clone(),
                 on_news: self.on_news(),
             })?;
         }

@@ -38,6 +38,8 @@ pub(crate) mod view;
 pub(crate) mod watch;
 
 #[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
 mod golden_tests;
 #[cfg(test)]
 mod sealing_tests;

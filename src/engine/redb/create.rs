@@ -47,7 +47,7 @@ pub(super) fn create(path: &Path, rows: &RowSet, options: &RedbOptions) -> Resul
 
 fn write_draft(draft: &Path, rows: &RowSet, options: &RedbOptions, place: &Place) -> Result<()> {
     let file = new_file(draft).map_err(|error| place.of_io(DOING, error))?;
-    let database = options.create(file).map_err(|error| place.of_database(DOING, error))?;
+    let database = options.create(draft, file).map_err(|error| place.of_database(DOING, error))?;
     let transaction = database.begin_write().map_err(|error| place.of_transaction(DOING, error))?;
     {
         let mut table = transaction.open_table(TABLE).map_err(|error| place.of_table(DOING, error))?;
