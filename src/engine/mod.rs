@@ -5,12 +5,15 @@
 
 #[cfg(test)]
 pub(crate) mod conformance;
+#[cfg(test)]
+pub(crate) mod disk;
 pub(crate) mod memory;
 pub(crate) mod redb;
+mod storage;
 
 use std::{collections::BTreeMap, ops::ControlFlow, time::Duration};
 
-pub use self::redb::{StorageHook, StorageOperation};
+pub use self::storage::{Medium, Storage, StorageHook, StorageOperation};
 
 use crate::error::Result;
 

@@ -12,7 +12,6 @@ use std::{
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
 
 use crate::{
-    engine::StorageHook,
     error::{Error, Result},
     stone::{
         Stream,
@@ -40,7 +39,6 @@ pub(crate) struct Means {
     pub(crate) desk: Arc<Desk>,
     pub(crate) router: Arc<Router>,
     pub(crate) inbox: Inbox,
-    pub(crate) hook: Option<Arc<dyn StorageHook>>,
     pub(crate) on_news: Arc<dyn Fn(News) + Send + Sync>,
 }
 
@@ -163,21 +161,13 @@ fn stand(means: &Means, lifeline: &Lifeline, stopped: &Receiver<()>) {
 
 /// Serves, if the writer's lock can be had and nobody else does.
 fn take_the_seat(means: &Means, has_stopped: &dyn Fn() -> bool) -> Result<()> {
-    let Means { site, desk, router, inbox, hook, on_news } = means;
+    let Means { site, desk, router, inbox, on_news } = means;
     let Some(files) = site.files() else { return Ok(()) };
     let give_up = || has_stopped() || router.connection().is_some();
     let Some(guard) = files.lock()?.take_unless(PURPOSE, give_up)? else { return Ok(()) };
     if has_stopped() {
         return Ok(());
     }
-    let ground = Ground {
-        site,
-        desk,
-        seat: &router.seat,
-        inbox,
-        commits: router.commits(),
-        hook: hook.clone(),
-        on_news: on_news.as_ref(),
-    };
+    let ground = Ground { site, desk, seat: &router.seat, inbox, commits: router.commits(), on_news: on_news.as_ref() };
     serve(&ground, guard)
 }

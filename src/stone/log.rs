@@ -23,19 +23,18 @@ use std::{fmt, io, path::Path, sync::Arc};
 pub(crate) use self::replay::replay;
 use self::{
     format::{Header, encode_record, record_bytes},
-    medium::{LogFile, Medium},
+    medium::LogFile,
 };
 use crate::{
     codec,
-    engine::RowSet,
-    engine::StorageHook,
+    engine::{Medium, RowSet, StorageHook},
     error::{Error, ErrorKind, Result},
-    local::files::{refused, sync_folder},
+    local::files::refused,
     planted::{Bug, planted},
     store::conflict::Version,
 };
 
-/// How many bytes of records a half holds.
+/// How many bytes of records a half holds where nothing else is said.
 pub(crate) const HALF_BYTES: usize = 8 << 20;
 
 /// How much is zeroed by one write.
@@ -101,12 +100,17 @@ impl Log {
     ///
     /// # Errors
     /// `Unavailable`, with the path and what to do. No log is in use then, and the call may be repeated.
-    pub(crate) fn create(path: &Path, store: [u8; 16], hook: Option<Arc<dyn StorageHook>>) -> Result<Self> {
+    pub(crate) fn create(
+        path: &Path,
+        store: [u8; 16],
+        half_bytes: usize,
+        hook: Option<Arc<dyn StorageHook>>,
+    ) -> Result<Self> {
         let file = LogFile::open_or_create(path, hook)?;
-        let header = Header { store, log: LogId(crate::random::bytes()), half_bytes: HALF_BYTES };
+        let header = Header { store, log: LogId(crate::random::bytes()), half_bytes };
         let log = Self::create_on(Arc::new(file), path, header)?;
         // Always: who made the file may have died before this.
-        sync_folder(path).map_err(|cause| refused("sync the folder of", path, cause))?;
+        log.syncer.medium.sync_folder().map_err(|cause| refused("sync the folder of", path, cause))?;
         Ok(log)
     }
 
@@ -202,7 +206,7 @@ impl Log {
         bytes <= self.header.half_bytes - self.used()
     }
 
-    /// How many bytes of its half the window has used, of [`HALF_BYTES`].
+    /// How many bytes of its half the window has used.
     pub(crate) fn used(&self) -> usize {
         self.window.as_ref().map_or(0, |window| window.used)
     }

@@ -24,6 +24,8 @@ mod socket;
 mod window;
 mod wire;
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 #[cfg(not(unix))]
@@ -48,4 +50,21 @@ pub enum Commits {
     /// Each change directly, under the writer's lock; this process is never the stone, and asks none. While another
     /// process is one its calls wait for the lock in vain, and time out.
     DirectOnly,
+}
+
+/// How much a stone keeps back, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measures {
+    /// L3: how long a window goes on.
+    pub(crate) window: Duration,
+    /// L5: how often a window that could not be written is tried again.
+    pub(crate) retry_every: Duration,
+    /// How many bytes of records half of the log holds.
+    pub(crate) half_bytes: usize,
+}
+
+impl Default for Measures {
+    fn default() -> Self {
+        Self { window: Duration::from_millis(20), retry_every: Duration::from_millis(200), half_bytes: log::HALF_BYTES }
+    }
 }

@@ -42,12 +42,11 @@ use self::{
 };
 use crate::{
     clock::{monotonic, sleep},
-    engine::StorageHook,
     error::{Error, Result},
     local::WriterGuard,
     queue::id::SessionId,
     stone::{
-        Commits,
+        Commits, Measures,
         candidate::News,
         entry::{Closer, Entry, Origin},
         log::{Half, Log},
@@ -72,14 +71,10 @@ use crate::{
     },
 };
 
-/// L3: how long a window goes on.
-const WINDOW: Duration = Duration::from_millis(20);
 /// After how many bytes of payloads a group is closed; its rows are to fit into the log well.
 const LOGGED_GROUP_BYTES_MAX: usize = 2 << 20;
 /// A window ends early when its rows take so many bytes.
 const WINDOW_BYTES_MAX: usize = 4 << 20;
-/// L5: how often a window that could not be written is tried again.
-const RETRY_EVERY: Duration = Duration::from_millis(200);
 /// How long a lent lock is waited for; then redb's own locks keep the borrower out.
 const LOAN_MAX: Duration = Duration::from_secs(10);
 /// How often it looks whether a window that is full may end.
@@ -94,8 +89,6 @@ pub(crate) struct Ground<'a> {
     pub(crate) seat: &'a Seat,
     pub(crate) inbox: &'a Inbox,
     pub(crate) commits: Commits,
-    /// Is asked before each operation on the log.
-    pub(crate) hook: Option<Arc<dyn StorageHook>>,
     pub(crate) on_news: &'a dyn Fn(News),
 }
 
@@ -130,6 +123,7 @@ struct Stone<'a> {
     /// The half of the log that the current window is in.
     half: Half,
     format: FormatRecord,
+    measures: Measures,
     flusher: Flusher,
     sealer: Sealer,
     /// Groups that are in no log, or in one that has failed: answered when the store's file has them.
@@ -179,6 +173,7 @@ impl<'a> Stone<'a> {
             is_behind_log: false,
             half: Half::First,
             format,
+            measures: files.measures,
             flusher,
             sealer,
             unsealed: Vec::new(),
@@ -252,7 +247,10 @@ impl<'a> Stone<'a> {
         }
         let now = monotonic();
         let next = [
-            self.window.begun.filter(|_| !self.window.is_flushing()).map(|begun| self.may_end_at(begun + WINDOW)),
+            self.window
+                .begun
+                .filter(|_| !self.window.is_flushing())
+                .map(|begun| self.may_end_at(begun + self.measures.window)),
             self.parked.next_end(),
             self.trouble.as_ref().map(|(_, at)| *at),
         ];
@@ -383,10 +381,10 @@ impl<'a> Stone<'a> {
             && !self.flusher.is_out()
             && let Some(frozen) = self.window.frozen()
         {
-            self.trouble = self.trouble.take().map(|(error, _)| (error, now + RETRY_EVERY));
+            self.trouble = self.trouble.take().map(|(error, _)| (error, now + self.measures.retry_every));
             self.flusher.flush(frozen, true);
         }
-        let is_over = self.window.begun.is_some_and(|begun| now.duration_since(begun) >= WINDOW)
+        let is_over = self.window.begun.is_some_and(|begun| now.duration_since(begun) >= self.measures.window)
             || self.window.bytes() >= WINDOW_BYTES_MAX
             || !self.closers.is_empty();
         if is_over {

@@ -85,8 +85,8 @@ pub(crate) fn back_up(
     let kept = Kept::read(rows.as_ref(), &life, draft.scratch()?, &path, progress)?;
     // From here on nobody's pages are pinned.
     drop(rows);
-    let options =
-        RedbOptions { hook: inner.storage_hook().cloned(), patience: inner.patience, ..RedbOptions::default() };
+    let hook = inner.site.files().and_then(|files| files.hook.clone());
+    let options = RedbOptions { hook, patience: inner.patience, ..RedbOptions::default() };
     let mut write = |take: &mut Take<'_>| {
         kept.each(&path, take, progress)?;
         life.iter().try_for_each(|(key, row)| row.as_ref().map_or(Ok(()), |row| take(key, row)))

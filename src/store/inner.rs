@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     clock::{deadline_after, monotonic, sleep},
-    engine::{Rows, SnapshotError, StorageHook},
+    engine::{Rows, SnapshotError},
     error::{Error, ErrorKind, Result},
     planted::{Bug, planted},
     queue::{
@@ -60,7 +60,6 @@ pub(crate) struct Inner {
     pub(crate) committer: Committer,
     is_read_only: bool,
     standing: Standing,
-    storage_hook: Option<Arc<dyn StorageHook>>,
 
     pub(crate) label: String,
     /// How long a call waits for another process's lock.
@@ -91,7 +90,6 @@ impl Inner {
         label: String,
         patience: Duration,
         is_read_only: bool,
-        storage_hook: Option<Arc<dyn StorageHook>>,
     ) -> Self {
         let [random, _] = crate::random::words();
         Self {
@@ -99,7 +97,6 @@ impl Inner {
             committer,
             is_read_only,
             standing: Standing::default(),
-            storage_hook,
             label,
             patience,
             client: ClientId { born: Version(0), random },
@@ -269,11 +266,6 @@ impl Inner {
         router.connection().map(|connection| connection.pid())
     }
 
-    /// What is asked before each operation of the storage.
-    pub(crate) fn storage_hook(&self) -> Option<&Arc<dyn StorageHook>> {
-        self.storage_hook.as_ref()
-    }
-
     /// W4: stands for stone until the guard is dropped.
     pub(crate) fn stand(self: &Arc<Self>) -> Result<Serving> {
         let router = self.committer.router();
@@ -284,7 +276,6 @@ impl Inner {
                 desk: self.committer.desk().clone(),
                 router: router.clone(),
                 inbox: self.committer.inbox().clone(),
-                hook: self.storage_hook.clone(),
                 on_news: self.on_news(),
             })?;
         }

@@ -41,6 +41,8 @@ pub(crate) mod view;
 pub(crate) mod watch;
 
 #[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
 mod fuzz_tests;
 #[cfg(test)]
 mod golden_tests;

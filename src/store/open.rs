@@ -12,13 +12,13 @@ use crate::{
     clock::{Clock, deadline_after, monotonic, sleep},
     codec,
     engine::{
-        Engine, RowSet, Rows, SnapshotError,
+        Engine, RowSet, Rows, SnapshotError, StorageHook,
         memory::Memory,
-        redb::{Redb, RedbOptions, StorageHook},
+        redb::{Redb, RedbOptions},
     },
     error::{Error, ErrorKind, Result},
     local::{self, WriterGuard, is_mount_point, network_file_system},
-    stone::{Commits, candidate},
+    stone::{Commits, Measures, candidate},
     store::{
         Store,
         committer::{Committer, Step, StepHook},
@@ -59,6 +59,7 @@ pub struct StoreOptions {
     step_hook: Option<StepHook>,
     commits: Commits,
     growth: Limits,
+    measures: Measures,
     clock: Clock,
 }
 
@@ -73,6 +74,7 @@ impl Default for StoreOptions {
             step_hook: None,
             commits: Commits::default(),
             growth: Limits::default(),
+            measures: Measures::default(),
             clock: Clock::default(),
         }
     }
@@ -161,6 +163,13 @@ impl StoreOptions {
     #[must_use]
     pub fn growth_limits(mut self, bytes: u64, age: Duration, pause: Duration) -> Self {
         self.growth = Limits { bytes, age, pause };
+        self
+    }
+
+    /// How long a stone's windows last, and how large its log is.
+    #[cfg(test)]
+    pub(crate) fn measures(mut self, measures: Measures) -> Self {
+        self.measures = measures;
         self
     }
 
@@ -268,6 +277,8 @@ impl StoreOptions {
     }
 
     fn noted(&self, mut files: Files) -> Files {
+        files.hook.clone_from(&self.redb.hook);
+        files.measures = self.measures;
         if self.commits == Commits::DirectOnly {
             files.commit_directly();
         }
@@ -321,8 +332,7 @@ impl StoreOptions {
         // Without local sockets nobody can be the stone.
         let commits = if cfg!(unix) { self.commits } else { Commits::DirectOnly };
         let committer = Committer::start(site.clone(), self.step_hook.clone(), commits)?;
-        let hook = self.redb.hook.clone();
-        let mut inner = Inner::new(site, committer, self.label_or_default(), self.patience, self.read_only, hook);
+        let mut inner = Inner::new(site, committer, self.label_or_default(), self.patience, self.read_only);
         // A1: looked at before it can be asked of a stone, which is told this process's name in the same breath.
         let store: StoreRecord = match inner.site.engine.snapshot() {
             Ok(rows) => get_record(rows.as_ref(), keys::STORE)?.unwrap_or_default(),

@@ -40,7 +40,7 @@ pub(crate) fn recover_log(site: &Site) -> Result<bool> {
     let format: FormatRecord = get_record(rows.as_ref(), keys::FORMAT)?
         .ok_or_else(|| Error::corrupt("the store does not say which store it is; run `casque check`"))?;
     drop(rows);
-    let mut replay = log::replay(&files.folder.log(), format.store, LogId(log), before.version)?;
+    let mut replay = log::replay(&files.folder.log(), format.store, LogId(log), before.version, files.hook.clone())?;
     replay.rows.insert(keys::LOG.to_vec(), Some(codec::encode(&LogRecord::None)?));
     write_and_know(site, &basis, &replay.rows, (before.version, replay.version))?;
     site.bump_wakes();

@@ -2,17 +2,20 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use crate::{
     clock::{Clock, Timestamp},
-    engine::Engine,
+    engine::{Engine, StorageHook},
     error::{Error, Result},
     local::{self, Folder, Holder, Wakes, WriterLock},
     queue::HeldJob,
-    stone::candidate,
+    stone::{Measures, candidate},
     store::growth::{Growth, Limits},
 };
 
@@ -42,6 +45,9 @@ pub(crate) struct Files {
     growth: Growth,
     /// This process asks no stone.
     is_direct_only: bool,
+    /// Is asked before each operation on the log, as the engine asks it before each of its own.
+    pub(crate) hook: Option<Arc<dyn StorageHook>>,
+    pub(crate) measures: Measures,
 }
 
 /// What names a file: device and inode where there are such, else its resolved path.
@@ -83,8 +89,17 @@ impl Files {
     }
 
     fn new(store: &Path, folder: Folder, lock: Option<WriterLock>, wakes: Option<Wakes>) -> Self {
-        let growth = Growth::default();
-        Self { store: store.to_owned(), folder, opened: None, lock, wakes, growth, is_direct_only: false }
+        Self {
+            store: store.to_owned(),
+            folder,
+            opened: None,
+            lock,
+            wakes,
+            growth: Growth::default(),
+            is_direct_only: false,
+            hook: None,
+            measures: Measures::default(),
+        }
     }
 
     /// Remembers which file the store is, now that it is there.

@@ -14,10 +14,7 @@ use std::{
 
 use super::{Redb, RedbOptions, SnapshotError, all, files::names, puts};
 use crate::{
-    engine::{
-        Engine, RowSet, Rows,
-        redb::{StorageHook, StorageOperation},
-    },
+    engine::{Engine, RowSet, Rows, StorageHook, StorageOperation},
     error::ErrorKind,
 };
 

@@ -1,38 +1,16 @@
-//! The storage under redb. A hook is asked before each operation, so that a test can crash or fail the storage from
-//! outside; and who waits for a lock of redb's gives up in time (W8).
+//! The storage under redb: a file, or what a hook puts in its place. The hook is asked before each operation, so that a
+//! test can crash or fail the storage from outside; and who waits for a lock of redb's gives up in time (W8).
 //!
 //! Lock calls are passed on without asking: without them redb could not share the file between processes.
 
-use std::{fmt::Debug, io, ops::Bound, sync::Arc, time::Duration};
+use std::{io, ops::Bound, sync::Arc, time::Duration};
 
-use redb::{BackendError, StorageBackend, backends::FileBackend};
+use redb::{BackendError, StorageBackend};
 
-use crate::clock::{deadline_after, monotonic, sleep};
-
-/// What the storage is about to do.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum StorageOperation {
-    /// Read bytes.
-    Read,
-    /// Write bytes.
-    Write,
-    /// Change the file's length; the bytes are the new length.
-    SetLen,
-    /// Make all that was written durable.
-    Sync,
-}
-
-/// Is asked before each operation of the storage.
-#[doc(hidden)]
-pub trait StorageHook: Send + Sync + Debug {
-    /// Returns `Ok` to let the operation happen.
-    ///
-    /// # Errors
-    /// The error becomes the operation's, which is then not done.
-    fn before(&self, operation: StorageOperation, bytes: u64) -> io::Result<()>;
-}
+use crate::{
+    clock::{deadline_after, monotonic, sleep},
+    engine::{Storage, StorageHook, StorageOperation},
+};
 
 /// How often a lock is tried that another process holds.
 const LOCK_POLL: Duration = Duration::from_micros(50);
@@ -40,13 +18,13 @@ const LOCK_POLL: Duration = Duration::from_micros(50);
 /// A store's file: behind a hook where there is one, and with locks that are not waited for without limit.
 #[derive(Debug)]
 pub(super) struct Backend {
-    file: FileBackend,
+    file: Box<dyn StorageBackend>,
     hook: Option<Arc<dyn StorageHook>>,
     patience: Duration,
 }
 
 impl Backend {
-    pub(super) fn new(file: FileBackend, hook: Option<Arc<dyn StorageHook>>, patience: Duration) -> Self {
+    pub(super) fn new(file: Box<dyn StorageBackend>, hook: Option<Arc<dyn StorageHook>>, patience: Duration) -> Self {
         Self { file, hook, patience }
     }
 
@@ -118,5 +96,52 @@ impl StorageBackend for Backend {
 
     fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
         self.file.query_lock_range(start, end)
+    }
+}
+
+/// What was put in the place of a file, as redb asks for it. To wait for a lock is [`Backend`]'s.
+#[derive(Debug)]
+pub(super) struct Instead(pub(super) Arc<dyn Storage>);
+
+impl StorageBackend for Instead {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if self.0.read_at(out, offset)? == out.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(data, offset)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.0.close();
+        Ok(())
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.try_lock((start, end), false).map_err(BackendError::Io)
+    }
+
+    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.try_lock((start, end), true).map_err(BackendError::Io)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.0.unlock((start, end)).map_err(BackendError::Io)
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.is_locked_elsewhere((start, end)).map_err(BackendError::Io)
     }
 }

@@ -23,7 +23,6 @@ use redb::{
     TableDefinition, TransactionError, WriteTransaction,
 };
 
-pub use self::backend::{StorageHook, StorageOperation};
 use self::{open::OpenError, place::Place, rows::RedbRows};
 pub(crate) use self::{
     open::RedbOptions,

@@ -7,13 +7,18 @@ use std::{
     time::Duration,
 };
 
-use redb::{Builder, ConcurrencyMode, Database, DatabaseError, ReadOnlyDatabase, backends::FileBackend};
+use redb::{
+    Builder, ConcurrencyMode, Database, DatabaseError, ReadOnlyDatabase, StorageBackend, backends::FileBackend,
+};
 
 use super::{
-    backend::{Backend, StorageHook},
+    backend::{Backend, Instead},
     place::Place,
 };
-use crate::error::{Error, Result};
+use crate::{
+    engine::StorageHook,
+    error::{Error, Result},
+};
 
 /// How a store's file is opened.
 #[derive(Clone, Debug)]
@@ -43,12 +48,17 @@ impl RedbOptions {
     }
 
     /// Makes a database in a file that is empty.
-    pub(super) fn create(&self, file: File) -> Result<Database, DatabaseError> {
-        self.builder().create_with_backend(self.backend(file)?)
+    pub(super) fn create(&self, path: &Path, file: File) -> Result<Database, DatabaseError> {
+        self.builder().create_with_backend(self.backend(path, file)?)
     }
 
-    fn backend(&self, file: File) -> Result<Backend, DatabaseError> {
-        Ok(Backend::new(FileBackend::new(file)?, self.hook.clone(), self.patience))
+    fn backend(&self, path: &Path, file: File) -> Result<Backend, DatabaseError> {
+        let instead = self.hook.as_ref().and_then(|hook| hook.instead_of(path));
+        let file: Box<dyn StorageBackend> = match instead {
+            Some(storage) => Box::new(Instead(storage)),
+            None => Box::new(FileBackend::new(file)?),
+        };
+        Ok(Backend::new(file, self.hook.clone(), self.patience))
     }
 
     /// Opens for writing; waits for a writer of redb's, and repairs what a dead one left behind.
@@ -56,7 +66,7 @@ impl RedbOptions {
         const DOING: &str = "open for writing";
         let file = open_file(place, DOING, OpenOptions::new().read(true).write(true))?;
         // The file was seen not to be empty, so redb makes no database in it.
-        let opened = place.guarded(DOING, || self.builder().create_with_backend(self.backend(file)?))?;
+        let opened = place.guarded(DOING, || self.builder().create_with_backend(self.backend(place.path(), file)?))?;
         opened.map_err(|error| place.of_database(DOING, error))
     }
 
@@ -64,7 +74,8 @@ impl RedbOptions {
     pub(super) fn open_reader(&self, place: &Place) -> Result<ReadOnlyDatabase, OpenError> {
         const DOING: &str = "open for reading";
         let file = open_file(place, DOING, OpenOptions::new().read(true)).map_err(OpenError::Failed)?;
-        let opened = place.guarded(DOING, || self.builder().open_read_only_with_backend(self.backend(file)?));
+        let opened =
+            place.guarded(DOING, || self.builder().open_read_only_with_backend(self.backend(place.path(), file)?));
         opened.map_err(OpenError::Failed)?.map_err(|error| match error {
             DatabaseError::RepairAborted => OpenError::NeedsRecovery,
             other => OpenError::Failed(place.of_database(DOING, other)),

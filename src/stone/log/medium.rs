@@ -1,4 +1,4 @@
-//! What a log is written on: a file, or in tests something that loses power.
+//! The file that a log is written on, or what a hook puts in its place.
 
 use std::{
     fs::File,
@@ -8,36 +8,18 @@ use std::{
 };
 
 use crate::{
-    engine::{StorageHook, StorageOperation},
+    engine::{Medium, Storage, StorageHook, StorageOperation},
     error::{Error, Result},
     local::files,
     planted::{Bug, Unsynced, planted},
 };
-
-/// Bytes at positions, of which those are durable that were there when [`Medium::sync`] last returned `Ok`.
-pub(crate) trait Medium: Send + Sync {
-    /// Reads from `offset` until `buffer` is full or the bytes end; returns how many were read.
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-
-    /// Writes all of `bytes`. After an error any part of them may be written.
-    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-
-    /// Makes all durable that was written before this was called, the length with it; others may write meanwhile. After
-    /// an error any part of it may be.
-    fn sync(&self) -> io::Result<()>;
-
-    /// How many bytes there are.
-    fn len(&self) -> io::Result<u64>;
-
-    /// Cuts the bytes off, or adds zeros.
-    fn set_len(&self, len: u64) -> io::Result<()>;
-}
 
 /// A file, behind a hook where there is one.
 pub(super) struct LogFile {
     file: File,
     path: PathBuf,
     hook: Option<Arc<dyn StorageHook>>,
+    instead: Option<Arc<dyn Storage>>,
     unsynced: Unsynced,
 }
 
@@ -56,13 +38,17 @@ impl LogFile {
                 path.display()
             )));
         }
-        Ok(Self { file, path: path.into(), hook, unsynced: Unsynced::default() })
+        Ok(Self::new(file, path, hook))
     }
 
     /// The file at `path`, for reading; `None` where there is no plain file.
     pub(super) fn open_existing(path: &Path, hook: Option<Arc<dyn StorageHook>>) -> Result<Option<Self>> {
-        let file = files::open_existing(path)?;
-        Ok(file.map(|file| Self { file, path: path.into(), hook, unsynced: Unsynced::default() }))
+        Ok(files::open_existing(path)?.map(|file| Self::new(file, path, hook)))
+    }
+
+    fn new(file: File, path: &Path, hook: Option<Arc<dyn StorageHook>>) -> Self {
+        let instead = hook.as_ref().and_then(|hook| hook.instead_of(path));
+        Self { file, path: path.into(), hook, instead, unsynced: Unsynced::default() }
     }
 
     fn ask(&self, operation: StorageOperation, bytes: u64) -> io::Result<()> {
@@ -73,7 +59,10 @@ impl LogFile {
 impl Medium for LogFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.ask(StorageOperation::Read, buffer.len() as u64)?;
-        files::read_at(&self.file, buffer, offset)
+        match &self.instead {
+            Some(storage) => storage.read_at(buffer, offset),
+            None => files::read_at(&self.file, buffer, offset),
+        }
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -82,13 +71,19 @@ impl Medium for LogFile {
             self.unsynced.keep(offset, bytes);
             return Ok(());
         }
-        files::write_at(&self.file, bytes, offset)
+        match &self.instead {
+            Some(storage) => storage.write_all_at(bytes, offset),
+            None => files::write_at(&self.file, bytes, offset),
+        }
     }
 
     fn sync(&self) -> io::Result<()> {
         self.ask(StorageOperation::Sync, 0)?;
         self.unsynced.release(|offset, bytes| files::write_at(&self.file, bytes, offset))?;
-        self.file.sync_data()?;
+        match &self.instead {
+            Some(storage) => storage.sync()?,
+            None => self.file.sync_data()?,
+        }
         // What is in a file that was removed or replaced is lost to who recovers: it is not durable.
         if files::is_at(&self.file, &self.path) {
             Ok(())
@@ -97,12 +92,25 @@ impl Medium for LogFile {
         }
     }
 
+    fn sync_folder(&self) -> io::Result<()> {
+        match &self.instead {
+            Some(storage) => storage.sync_folder(),
+            None => files::sync_folder(&self.path),
+        }
+    }
+
     fn len(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
+        match &self.instead {
+            Some(storage) => storage.len(),
+            None => Ok(self.file.metadata()?.len()),
+        }
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.ask(StorageOperation::SetLen, len)?;
-        self.file.set_len(len)
+        match &self.instead {
+            Some(storage) => storage.set_len(len),
+            None => self.file.set_len(len),
+        }
     }
 }

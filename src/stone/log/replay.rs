@@ -1,14 +1,14 @@
 //! Reading a log after its stone died: which rows the store lacks (L6).
 
-use std::{fmt::Display, path::Path};
+use std::{fmt::Display, path::Path, sync::Arc};
 
 use super::{
     Half, LogId,
     format::{Chain, HEADER_BYTES, Header},
-    medium::{LogFile, Medium},
+    medium::LogFile,
 };
 use crate::{
-    engine::RowSet,
+    engine::{Medium, RowSet, StorageHook},
     error::{Error, Result},
     local::files,
     store::conflict::Version,
@@ -34,9 +34,15 @@ pub(crate) struct Replay {
 /// `Corrupt` where answered changes may be lost: the log is missing, cut short, unreadable or another one, or it holds
 /// a record that the store lacks and that does not continue from what comes before. `Unavailable` where it can't be
 /// read.
-pub(crate) fn replay(path: &Path, store: [u8; 16], log: LogId, version: Version) -> Result<Replay> {
+pub(crate) fn replay(
+    path: &Path,
+    store: [u8; 16],
+    log: LogId,
+    version: Version,
+    hook: Option<Arc<dyn StorageHook>>,
+) -> Result<Replay> {
     let wanted = Wanted { path, store, log, version };
-    match LogFile::open_existing(path, None)? {
+    match LogFile::open_existing(path, hook)? {
         Some(file) => replay_on(&file, &wanted),
         None => Err(wanted.damaged("there is no such file", PUT_BACK)),
     }

@@ -29,7 +29,7 @@ fn assert_corrupt(error: &Error, log: LogId, version: u64, what: &str) {
 
 /// A synced log at `path`: versions 5 to 7 in the first half, 7 to 8 in the second.
 fn two_windows(path: &Path) -> Log {
-    let mut log = Log::create(path, STORE, None).unwrap();
+    let mut log = Log::create(path, STORE, HALF_BYTES, None).unwrap();
     log.begin(Half::First, Version(5));
     log.append(Version(5), Version(6), &rows(&[("a", Some("6")), ("b", Some("6")), ("c", Some("6"))])).unwrap();
     log.append(Version(6), Version(7), &rows(&[("a", Some("7")), ("b", None)])).unwrap();
@@ -45,7 +45,7 @@ fn both_windows_are_replayed_later_rows_over_earlier_ones() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let id = two_windows(&path).id();
-    let replayed = replay(&path, STORE, id, Version(5)).unwrap();
+    let replayed = replay(&path, STORE, id, Version(5), None).unwrap();
     assert_eq!(replayed.rows, rows(&[("a", Some("7")), ("b", None), ("c", Some("6")), ("d", Some("8"))]));
     assert_eq!((replayed.version, replayed.records), (Version(8), 3));
 }
@@ -56,7 +56,7 @@ fn what_the_store_has_is_skipped() {
     let path = folder.path().join("log");
     let id = two_windows(&path).id();
     for (version, records, keys) in [(6, 2, vec!["a", "b", "d"]), (7, 1, vec!["d"]), (8, 0, vec![]), (900, 0, vec![])] {
-        let replayed = replay(&path, STORE, id, Version(version)).unwrap();
+        let replayed = replay(&path, STORE, id, Version(version), None).unwrap();
         assert_eq!((replayed.version, replayed.records), (Version(version.max(8)), records));
         assert!(replayed.rows.keys().eq(keys.iter().map(|key| key.as_bytes())), "{version}");
     }
@@ -68,11 +68,11 @@ fn half_begun_anew_gives_none_of_its_old_records() {
     let path = folder.path().join("log");
     let mut log = two_windows(&path);
     log.begin(Half::First, Version(8));
-    assert_eq!(replay(&path, STORE, log.id(), Version(7)).unwrap().version, Version(8));
+    assert_eq!(replay(&path, STORE, log.id(), Version(7), None).unwrap().version, Version(8));
     // As long as the record that it overwrites, so that the old second one stands right behind it.
     log.append(Version(8), Version(9), &rows(&[("a", Some("9")), ("b", Some("9")), ("c", Some("9"))])).unwrap();
     log.sync().unwrap();
-    let replayed = replay(&path, STORE, log.id(), Version(7)).unwrap();
+    let replayed = replay(&path, STORE, log.id(), Version(7), None).unwrap();
     assert_eq!((replayed.version, replayed.records), (Version(9), 2));
     assert_eq!(replayed.rows["b".as_bytes()], Some("9".into()));
 }
@@ -81,8 +81,8 @@ fn half_begun_anew_gives_none_of_its_old_records() {
 fn log_without_records_has_nothing_to_replay() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
-    let log = Log::create(&path, STORE, None).unwrap();
-    let replayed = replay(&path, STORE, log.id(), Version(3)).unwrap();
+    let log = Log::create(&path, STORE, HALF_BYTES, None).unwrap();
+    let replayed = replay(&path, STORE, log.id(), Version(3), None).unwrap();
     assert_eq!((replayed.rows.len(), replayed.version, replayed.records), (0, Version(3), 0));
 }
 
@@ -91,14 +91,19 @@ fn new_log_on_an_old_file_has_none_of_its_records() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let old = two_windows(&path).id();
-    let mut log = Log::create(&path, STORE, None).unwrap();
+    let mut log = Log::create(&path, STORE, HALF_BYTES, None).unwrap();
     assert_ne!(log.id(), old);
-    assert_eq!(replay(&path, STORE, log.id(), Version(5)).unwrap().records, 0);
-    assert_corrupt(&replay(&path, STORE, old, Version(5)).unwrap_err(), old, 5, &format!("it is log {}", log.id()));
+    assert_eq!(replay(&path, STORE, log.id(), Version(5), None).unwrap().records, 0);
+    assert_corrupt(
+        &replay(&path, STORE, old, Version(5), None).unwrap_err(),
+        old,
+        5,
+        &format!("it is log {}", log.id()),
+    );
     // The same record in the same place: what follows in the file chained from one of another log.
     log.begin(Half::First, Version(5));
     log.append(Version(5), Version(6), &rows(&[("a", Some("6")), ("b", Some("6")), ("c", Some("6"))])).unwrap();
-    assert_eq!(replay(&path, STORE, log.id(), Version(5)).unwrap().version, Version(6));
+    assert_eq!(replay(&path, STORE, log.id(), Version(5), None).unwrap().version, Version(6));
 }
 
 #[test]
@@ -106,25 +111,25 @@ fn log_that_is_missing_or_not_the_one_is_damage() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let missing = LogId([7; 16]);
-    assert_corrupt(&replay(&path, STORE, missing, Version(5)).unwrap_err(), missing, 5, "no such file");
+    assert_corrupt(&replay(&path, STORE, missing, Version(5), None).unwrap_err(), missing, 5, "no such file");
 
     let id = two_windows(&path).id();
-    let error = replay(&path, [8; 16], id, Version(5)).unwrap_err();
+    let error = replay(&path, [8; 16], id, Version(5), None).unwrap_err();
     assert_corrupt(&error, id, 5, "another store");
     assert!(error.to_string().contains(&path.display().to_string()), "{error}");
 
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-    assert_corrupt(&replay(&path, STORE, id, Version(5)).unwrap_err(), id, 5, "instead of 16781312");
+    assert_corrupt(&replay(&path, STORE, id, Version(5), None).unwrap_err(), id, 5, "instead of 16781312");
     for (at, what) in [(0, "does not begin like a log"), (8, "format"), (20, "damaged header"), (60, "damaged header")]
     {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x40;
         fs::write(&path, &bytes).unwrap();
-        assert_corrupt(&replay(&path, STORE, id, Version(5)).unwrap_err(), id, 5, what);
+        assert_corrupt(&replay(&path, STORE, id, Version(5), None).unwrap_err(), id, 5, what);
     }
     fs::write(&path, "").unwrap();
-    assert_corrupt(&replay(&path, STORE, id, Version(5)).unwrap_err(), id, 5, "does not begin like a log");
+    assert_corrupt(&replay(&path, STORE, id, Version(5), None).unwrap_err(), id, 5, "does not begin like a log");
 }
 
 #[test]
@@ -133,25 +138,25 @@ fn records_that_do_not_continue_from_the_store_are_damage() {
     let path = folder.path().join("log");
     let mut log = two_windows(&path);
     let id = log.id();
-    let error = replay(&path, STORE, id, Version(4)).unwrap_err();
+    let error = replay(&path, STORE, id, Version(4), None).unwrap_err();
     assert_corrupt(&error, id, 4, "versions 5 to 6 does not continue from version 4");
 
     log.begin(Half::First, Version(8));
     log.append(Version(8), Version(12), &rows(&[("a", None)])).unwrap();
-    let error = replay(&path, STORE, id, Version(10)).unwrap_err();
+    let error = replay(&path, STORE, id, Version(10), None).unwrap_err();
     assert_corrupt(&error, id, 10, "versions 8 to 12 does not continue from version 10");
 
     // A gap between the halves: what was answered between them is lost.
     log.sync().unwrap();
     log.begin(Half::Second, Version(13));
     log.append(Version(13), Version(14), &rows(&[])).unwrap();
-    let error = replay(&path, STORE, id, Version(8)).unwrap_err();
+    let error = replay(&path, STORE, id, Version(8), None).unwrap_err();
     assert_corrupt(&error, id, 8, "versions 13 to 14 does not continue from version 12");
     // And the same versions in both.
     log.sync().unwrap();
     log.begin(Half::Second, Version(8));
     log.append(Version(8), Version(9), &rows(&[])).unwrap();
-    assert_eq!(replay(&path, STORE, id, Version(8)).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(replay(&path, STORE, id, Version(8), None).unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
 #[test]
@@ -169,7 +174,7 @@ fn record_that_does_not_fit_is_refused_and_breaks_nothing() {
     log.append(Version(1), Version(2), &rows(&[("a", Some(&"x".repeat(27)))])).unwrap();
     assert_eq!(log.used(), 200);
     log.sync().unwrap();
-    assert_eq!(replay_image(rig.live(), log.id(), Version(0)).unwrap().version, Version(2));
+    assert_eq!(replay_image(&rig.live(), log.id(), Version(0)).unwrap().version, Version(2));
     log.begin(Half::First, Version(2));
     assert_eq!(log.used(), 0);
 }
@@ -197,9 +202,9 @@ fn file_gets_its_full_size_whatever_was_there() {
     let path = folder.path().join("log");
     for before in [0, 1, FULL_BYTES - 1, FULL_BYTES, FULL_BYTES + 1] {
         fs::write(&path, vec![0xaa; usize::try_from(before).unwrap()]).unwrap();
-        let log = Log::create(&path, STORE, None).unwrap();
+        let log = Log::create(&path, STORE, HALF_BYTES, None).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), FULL_BYTES);
-        assert_eq!(replay(&path, STORE, log.id(), Version(1)).unwrap().records, 0);
+        assert_eq!(replay(&path, STORE, log.id(), Version(1), None).unwrap().records, 0);
     }
 }
 
@@ -226,7 +231,7 @@ fn log_is_its_owners_only_and_no_link() {
     use std::os::unix::fs::{PermissionsExt, symlink};
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
-    drop(Log::create(&path, STORE, None).unwrap());
+    drop(Log::create(&path, STORE, HALF_BYTES, None).unwrap());
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 
     let (hard, soft) = (folder.path().join("hard"), folder.path().join("soft"));
@@ -234,7 +239,7 @@ fn log_is_its_owners_only_and_no_link() {
     symlink(&path, &soft).unwrap();
     let before = fs::read(&path).unwrap();
     for (link, why) in [(&hard, "hard links"), (&soft, "symbolic link")] {
-        let error = Log::create(link, STORE, None).err().expect("a link is refused");
+        let error = Log::create(link, STORE, HALF_BYTES, None).err().expect("a link is refused");
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.to_string().contains(why) && error.to_string().contains(&link.display().to_string()), "{error}");
     }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{
-    RETRY_EVERY, Stone, WINDOW_BYTES_MAX,
+    Stone, WINDOW_BYTES_MAX,
     sealer::{Answer, Batch, Unsealed, give_out},
 };
 use crate::{
@@ -30,7 +30,8 @@ impl Stone<'_> {
     pub(super) fn begin_log(&mut self) -> Result<()> {
         let site = self.ground.site;
         let Some(files) = site.files() else { return Ok(()) };
-        let mut log = Log::create(&files.folder.log(), self.format.store, self.ground.hook.clone())?;
+        let (path, half_bytes) = (files.folder.log(), self.measures.half_bytes);
+        let mut log = Log::create(&path, self.format.store, half_bytes, files.hook.clone())?;
         let version = self.window.store.version;
         // From here on it may be named, whatever the write says.
         self.is_log_named = true;
@@ -357,7 +358,7 @@ impl Stone<'_> {
                 for (_, closer) in self.closers.extract_if(.., has_asked).collect::<Vec<_>>() {
                     self.tell_closer(closer, Err(error.for_each_caller()));
                 }
-                self.trouble = Some((error, monotonic() + RETRY_EVERY));
+                self.trouble = Some((error, monotonic() + self.measures.retry_every));
             }
         }
         Ok(())

@@ -1,38 +1,16 @@
 //! The storage fails at each of its operations in turn, once and from then on (L4, S32).
 
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::sync::Arc;
 
 use super::{
     super::{Half, Log, replay},
     rig::{Failure, Rig, STORE, replay_image, rows},
 };
 use crate::{
-    engine::redb::{StorageHook, StorageOperation},
+    engine::disk::{Disk, image::Image},
     error::{ErrorKind, Result},
     store::conflict::Version,
 };
-
-/// Fails one operation, or all from one on.
-#[derive(Debug)]
-struct Failing {
-    seen: AtomicU64,
-    first: u64,
-    once: bool,
-}
-
-impl StorageHook for Failing {
-    fn before(&self, operation: StorageOperation, _bytes: u64) -> io::Result<()> {
-        let seen = self.seen.fetch_add(1, Ordering::Relaxed);
-        let fails = if self.once { seen == self.first } else { seen >= self.first };
-        if fails { Err(io::Error::other(format!("{operation:?} was made to fail"))) } else { Ok(()) }
-    }
-}
 
 /// Three windows of two records each, up to the first failure. What was synced and appended by then, and the error.
 fn run(log: &mut Log) -> (Version, Version, Result<()>) {
@@ -69,15 +47,18 @@ fn assert_broken(log: &mut Log, appended: Version) {
     assert!(log.append(after, Version(after.0 + 1), &rows(&[])).is_err());
 }
 
+const HALF: usize = 512;
+
 #[test]
-fn failed_operation_of_a_file_breaks_the_log_and_loses_nothing() {
+fn failed_operation_breaks_the_log_and_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     for once in [true, false] {
         let mut broken = 0;
         for first in 0.. {
-            let hook = Arc::new(Failing { seen: AtomicU64::new(0), first, once });
-            let mut log = match Log::create(&path, STORE, Some(Arc::clone(&hook) as _)) {
+            let disk = Arc::new(Disk::of(Image::default()));
+            disk.fail(Some(Failure { first, once, sectors: 0 }.to_disk(512)));
+            let mut log = match Log::create(&path, STORE, HALF, Some(disk.clone())) {
                 Ok(log) => log,
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -87,7 +68,8 @@ fn failed_operation_of_a_file_breaks_the_log_and_loses_nothing() {
                 }
             };
             let (synced, appended, ended) = run(&mut log);
-            let replayed = replay(&path, STORE, log.id(), synced).unwrap();
+            disk.fail(None);
+            let replayed = replay(&path, STORE, log.id(), synced, Some(disk.clone())).unwrap();
             assert!(replayed.version <= appended);
             let Err(error) = ended else {
                 assert!(broken > 5 && !log.is_broken() && replayed.version == synced);
@@ -97,7 +79,7 @@ fn failed_operation_of_a_file_breaks_the_log_and_loses_nothing() {
             assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
             assert!(error.to_string().contains(&path.display().to_string()), "{error}");
             assert_broken(&mut log, appended);
-            assert_eq!(replay(&path, STORE, log.id(), synced).unwrap(), replayed);
+            assert_eq!(replay(&path, STORE, log.id(), synced, Some(disk.clone())).unwrap(), replayed);
         }
     }
 }
@@ -106,13 +88,14 @@ fn failed_operation_of_a_file_breaks_the_log_and_loses_nothing() {
 fn file_of_full_size_is_not_filled_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
+    let disk = Arc::new(Disk::of(Image::default()));
     let count = || {
-        let hook = Arc::new(Failing { seen: AtomicU64::new(0), first: u64::MAX, once: true });
-        drop(Log::create(&path, STORE, Some(Arc::clone(&hook) as _)).unwrap());
-        hook.seen.load(Ordering::Relaxed)
+        disk.fail(Some(Failure { first: u64::MAX, once: true, sectors: 0 }.to_disk(512)));
+        drop(Log::create(&path, STORE, HALF, Some(disk.clone())).unwrap());
+        disk.counted()
     };
-    assert!(count() > 2);
-    assert_eq!(count(), 2, "one write of the header and one sync");
+    assert_eq!(count(), 4, "zeros, the header, a sync of the file and one of its folder");
+    assert_eq!(count(), 3, "the header and the syncs");
 }
 
 /// A failing write leaves a part of itself, a failing sync any part of what was written.
@@ -120,7 +103,7 @@ fn file_of_full_size_is_not_filled_again() {
 fn torn_write_and_half_done_sync_lose_nothing_and_end_the_log() {
     for (once, sectors) in [(true, 0), (true, 1), (true, 3), (false, 2), (true, 100)] {
         for first in 0.. {
-            let rig = Rig::new(Vec::new(), 64);
+            let rig = Rig::new(&[], 64);
             let mut log = rig.create([1; 16], 1024).unwrap();
             rig.fail(Some(Failure { first, once, sectors }));
             let (synced, appended, ended) = run(&mut log);
@@ -136,7 +119,7 @@ fn torn_write_and_half_done_sync_lose_nothing_and_end_the_log() {
                 // The store has all that was answered but the last window, which the log must give.
                 let stored = Version(synced.0.saturating_sub(1) / 2 * 2);
                 let image = rig.after_cut(|index| mask >> index & 1 == 1);
-                let replayed = replay_image(image, log.id(), stored).unwrap();
+                let replayed = replay_image(&image, log.id(), stored).unwrap();
                 assert!(replayed.version >= synced && replayed.version <= appended);
             }
             if ended.is_ok() {

@@ -11,7 +11,7 @@ use crate::{codec::hex, store::conflict::Version};
 
 #[test]
 fn header_and_records_have_these_bytes() {
-    let rig = Rig::new(Vec::new(), 512);
+    let rig = Rig::new(&[], 512);
     let mut log = rig.create([0xef; 16], 0x0102).unwrap();
     log.begin(Half::Second, Version(0x0a0b));
     log.append(Version(0x0a0b), Version(0x0a0d), &rows(&[("key", Some("value")), ("no", None)])).unwrap();
@@ -31,7 +31,7 @@ fn header_and_records_have_these_bytes() {
     let (second, rest) = rest.split_at(41);
     assert_eq!([hex(first), hex(second)].join(" "), records);
     assert!(rest.iter().all(|byte| *byte == 0));
-    assert_eq!(replay_image(image, LogId([0xef; 16]), Version(0x0a0b)).unwrap().records, 2);
+    assert_eq!(replay_image(&image, LogId([0xef; 16]), Version(0x0a0b)).unwrap().records, 2);
 }
 
 #[test]

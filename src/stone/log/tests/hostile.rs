@@ -53,7 +53,7 @@ fn row(key_bytes: u32, value_bytes: u32, rest: &str) -> Vec<u8> {
 #[test]
 fn changed_bytes_end_the_chain_or_are_told_as_damage() {
     let whole = image();
-    assert_eq!(replay_image(whole.clone(), LOG, Version(0)).unwrap().version, Version(4));
+    assert_eq!(replay_image(&whole, LOG, Version(0)).unwrap().version, Version(4));
     let halves = usize::try_from(HALVES_AT).unwrap();
     for at in (0..80).chain(halves..whole.len()) {
         for lie in LIES {
@@ -62,7 +62,7 @@ fn changed_bytes_end_the_chain_or_are_told_as_damage() {
             image[at..at + lie.len()].copy_from_slice(lie);
             let is_changed = |from: usize, bytes: usize| image[from..from + bytes] != whole[from..from + bytes];
             let is_told = is_changed(0, 64) || is_changed(halves, 3 * 60);
-            match replay_image(image.clone(), LOG, Version(0)) {
+            match replay_image(&image, LOG, Version(0)) {
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Corrupt);
                     assert!(is_told, "{at}: {error}");
@@ -82,7 +82,7 @@ fn changed_bytes_end_the_chain_or_are_told_as_damage() {
 fn records_that_verify_and_make_no_sense_are_damage() {
     let good = row(1, 2, "kvv");
     let image = with_record(1, (4, 5), &good);
-    assert_eq!(replay_image(image, LOG, Version(4)).unwrap().rows, rows(&[("k", Some("vv"))]));
+    assert_eq!(replay_image(&image, LOG, Version(4)).unwrap().rows, rows(&[("k", Some("vv"))]));
 
     let bad_rows = [
         (0, good.clone()),
@@ -98,13 +98,13 @@ fn records_that_verify_and_make_no_sense_are_damage() {
         (2, [row(1, 1, "kv"), row(1, 1, "jv")].concat()),
     ];
     for (count, bytes) in bad_rows {
-        let error = replay_image(with_record(count, (4, 5), &bytes), LOG, Version(4)).unwrap_err();
+        let error = replay_image(&with_record(count, (4, 5), &bytes), LOG, Version(4)).unwrap_err();
         super::assert_corrupt(&error, LOG, 4, "holds no sound rows");
         // What the store has already need not be read.
-        assert!(replay_image(with_record(count, (4, 5), &bytes), LOG, Version(5)).is_ok());
+        assert!(replay_image(&with_record(count, (4, 5), &bytes), LOG, Version(5)).is_ok());
     }
     for versions in [(4, u64::MAX), (u64::MAX, u64::MAX), (9, 8), (u64::MAX, 9)] {
-        let replayed = replay_image(with_record(1, versions, &good), LOG, Version(4));
+        let replayed = replay_image(&with_record(1, versions, &good), LOG, Version(4));
         assert_eq!(replayed.is_ok(), versions.0 == 4);
     }
 }
@@ -117,7 +117,7 @@ fn half_size_that_lies_reserves_no_memory_for_it() {
         image[48..56].copy_from_slice(&lie.to_le_bytes());
         let sum = xxh3_64(&image[..56]);
         image[56..64].copy_from_slice(&sum.to_le_bytes());
-        let error = replay_image(image, LOG, Version(0)).unwrap_err();
+        let error = replay_image(&image, LOG, Version(0)).unwrap_err();
         let what = if lie > HALF_BYTES_MAX as u64 { "can't be read" } else { "bytes instead of" };
         super::assert_corrupt(&error, LOG, 0, what);
     }
@@ -133,7 +133,7 @@ proptest! {
         let halves = usize::try_from(HALVES_AT).unwrap();
         image[halves..].copy_from_slice(&bytes);
         image[halves..halves + 4].copy_from_slice(&length.to_le_bytes());
-        prop_assert_eq!(replay_image(image, LOG, Version(0)).unwrap().records, 0);
+        prop_assert_eq!(replay_image(&image, LOG, Version(0)).unwrap().records, 0);
     }
 }
 
@@ -145,7 +145,7 @@ fn fuzz_logs() {
         with_record(2, (0, 9), &[row(3, u32::MAX, "key"), row(1, 1, "kv")].concat()),
     ];
     Fuzz::new("logs", made).run(|input| {
-        match replay_image(input.to_vec(), LOG, Version(0)) {
+        match replay_image(input, LOG, Version(0)) {
             // What does not continue from this version is no part of it.
             Ok(replay) => assert!([0, 1, 2, 3, 4, 9].contains(&replay.version.0), "{}", replay.version),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "{}", error.full_message()),

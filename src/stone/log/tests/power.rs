@@ -79,7 +79,7 @@ impl Stone {
         let ends = self.appended.iter().map(|(_, after, _)| *after);
         let versions = ends.filter(|end| *end > self.stored && *end <= self.synced).chain([self.stored]);
         for version in versions {
-            let replayed = replay_image(image.to_vec(), self.log.id(), version).unwrap();
+            let replayed = replay_image(image, self.log.id(), version).unwrap();
             assert!(replayed.version >= self.synced, "lost {} to {}", replayed.version, self.synced);
             let came =
                 |(before, after, _): &&(Version, Version, RowSet)| *before >= version && *after <= replayed.version;
@@ -112,9 +112,9 @@ impl Stone {
     fn lose_power(self, chance: &mut Chance) -> Self {
         let seed = chance.next();
         let image = self.rig.after_cut(|index| is_kept(seed, index));
-        let replayed = replay_image(image.clone(), self.log.id(), self.stored).unwrap();
+        let replayed = replay_image(&image, self.log.id(), self.stored).unwrap();
         let sector = 1 << (5 + chance.next() % 5);
-        let rig = Rig::new(image, sector);
+        let rig = Rig::new(&image, sector);
         Self::start(rig, self.half_bytes, self.life + 1, replayed.version)
     }
 }
@@ -133,7 +133,7 @@ fn every_part_of_what_was_not_synced_may_be_on_the_disk() {
     let mut version = Version(0);
     let mut image = Vec::new();
     for life in 1..4 {
-        let rig = Rig::new(image, 32);
+        let rig = Rig::new(&image, 32);
         let mut stone = Stone::start(rig.clone(), 512, life, version);
         for window in 0..4 {
             for group in 0..4 {
@@ -160,18 +160,18 @@ fn every_part_of_what_was_not_synced_may_be_on_the_disk() {
 /// A cut while a file is laid out or taken over leaves what the next one can take over.
 #[test]
 fn file_whose_making_was_cut_short_is_taken_over() {
-    let mut old = Stone::start(Rig::new(Vec::new(), 512), 512, 1, Version(0));
+    let mut old = Stone::start(Rig::new(&[], 512), 512, 1, Version(0));
     old.append(1, &[(1, Some(9))]);
     old.sync();
     let whole = old.rig.live();
     for image in [Vec::new(), whole.clone(), whole[..4500].to_vec(), [&whole[..], &[7; 900]].concat()] {
         for first in 0.. {
-            let rig = Rig::new(image.clone(), 16);
+            let rig = Rig::new(&image, 16);
             rig.fail(Some(super::rig::Failure { first, once: false, sectors: 2 }));
             let made = rig.create([2; 16], 512);
             let pieces = rig.unsynced();
             for kept in 0..=pieces {
-                let rig = Rig::new(rig.after_cut(|index| index < kept), 512);
+                let rig = Rig::new(&rig.after_cut(|index| index < kept), 512);
                 let mut stone = Stone::start(rig, 512, 3, Version(1));
                 stone.append(1, &[(1, Some(9))]);
                 stone.check_cuts(&mut Chance(first), 12);
@@ -216,7 +216,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..40),
     ) {
         let mut chance = Chance(seed);
-        let mut stone = Stone::start(Rig::new(Vec::new(), sector), half_bytes, 1, Version(0));
+        let mut stone = Stone::start(Rig::new(&[], sector), half_bytes, 1, Version(0));
         for step in steps {
             match step {
                 Step::Append(changes, rows) => stone.append(changes, &rows),
