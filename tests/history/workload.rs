@@ -19,7 +19,7 @@ use casque::{
 };
 
 use super::{
-    processes::{argument, await_line, close_here, die, freeze, number_or, options, path_here, say},
+    processes::{argument, await_line, close_here, die, freeze, number_or, options, path_here},
     record::{Answer, Call, Leased, Peeked, REGISTERS, Recorder, Settle, Step, Value, What},
 };
 
@@ -80,7 +80,6 @@ fn open_to_die(last_words: impl Fn() + Send + Sync + 'static) -> Store {
 fn server() {
     let store = open_to_die(|| ());
     let serving = store.serve().unwrap();
-    say("begun");
     let handing_over = store.clone();
     thread::spawn(move || {
         loop {
@@ -117,7 +116,6 @@ fn client() {
         await_line("stop");
         over.store(true, Ordering::SeqCst);
     });
-    say("begun");
     while !is_over.load(Ordering::SeqCst) {
         match client.random.u32(..100) {
             turn if turn < root => client.turn_to_root(),
