@@ -211,7 +211,8 @@ impl Client {
                 }
             }
             5 if !self.stale.is_empty() => {
-                let (lease, payload) = self.stale.pop_front().expect("it is not empty");
+                // The latest is the likeliest to be of a job that another has by now.
+                let (lease, payload) = self.stale.pop_back().expect("it is not empty");
                 self.settle(&lease, payload, true);
             }
             _ if !self.leases.is_empty() => {
@@ -221,8 +222,9 @@ impl Client {
                     2 | 3 => self.complete_in(&lease, payload),
                     _ => self.settle(&lease, payload, true),
                 }
-                if self.stale.len() < STALE_MAX {
-                    self.stale.push_back((lease, payload));
+                self.stale.push_back((lease, payload));
+                if self.stale.len() > STALE_MAX {
+                    self.stale.pop_front();
                 }
             }
             _ => self.claim(),
