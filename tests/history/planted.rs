@@ -11,7 +11,7 @@ use super::{
 };
 
 /// How long a bug may hide.
-const LENGTH: Duration = Duration::from_secs(20);
+const LENGTH: Duration = Duration::from_secs(40);
 /// A client or a server under these tests lives about so long.
 const LIFE: Duration = Duration::from_millis(250);
 

@@ -19,7 +19,7 @@ use casque::{
 };
 
 use super::{
-    processes::{argument, await_line, close_here, die, freeze, number_or, options, path_here, say},
+    processes::{argument, await_line, close_here, die, freeze, number_or, options, path_here},
     record::{Answer, Call, Leased, Peeked, REGISTERS, Recorder, Settle, Step, Value, What},
 };
 
@@ -80,7 +80,6 @@ fn open_to_die(last_words: impl Fn() + Send + Sync + 'static) -> Store {
 fn server() {
     let store = open_to_die(|| ());
     let serving = store.serve().unwrap();
-    say("begun");
     let handing_over = store.clone();
     thread::spawn(move || {
         loop {
@@ -117,7 +116,6 @@ fn client() {
         await_line("stop");
         over.store(true, Ordering::SeqCst);
     });
-    say("begun");
     while !is_over.load(Ordering::SeqCst) {
         match client.random.u32(..100) {
             turn if turn < root => client.turn_to_root(),
@@ -213,7 +211,8 @@ impl Client {
                 }
             }
             5 if !self.stale.is_empty() => {
-                let (lease, payload) = self.stale.pop_front().expect("it is not empty");
+                // The latest is the likeliest to be of a job that another has by now.
+                let (lease, payload) = self.stale.pop_back().expect("it is not empty");
                 self.settle(&lease, payload, true);
             }
             _ if !self.leases.is_empty() => {
@@ -223,8 +222,9 @@ impl Client {
                     2 | 3 => self.complete_in(&lease, payload),
                     _ => self.settle(&lease, payload, true),
                 }
-                if self.stale.len() < STALE_MAX {
-                    self.stale.push_back((lease, payload));
+                self.stale.push_back((lease, payload));
+                if self.stale.len() > STALE_MAX {
+                    self.stale.pop_front();
                 }
             }
             _ => self.claim(),
