@@ -5,7 +5,6 @@
 mod processes;
 
 use std::{
-    fs,
     path::PathBuf,
     sync::{Condvar, Mutex},
     thread,
@@ -14,8 +13,8 @@ use std::{
 
 use casque::{Job, JobId, JobRequest, Registry, State, Store, TaskError, Timestamp, Worker, hooks::Step};
 use processes::{
-    Actor, Committer, Scene, argument, assert_sound, await_line, finish_all, observer_here, options, path_here, play,
-    say, say_event, store_here,
+    Actor, Committer, Scene, argument, assert_sound, await_line, faketime, finish_all, observer_here, options,
+    path_here, play, say, say_event, store_here,
 };
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -118,10 +117,7 @@ struct Clocks {
 impl Clocks {
     /// Nothing where there is no libfaketime.
     fn new() -> Option<Self> {
-        let folders = fs::read_dir("/usr/lib").into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
-        let folders = folders.chain(["/usr/lib", "/usr/lib64"].map(PathBuf::from));
-        let mut libraries = folders.map(|folder| folder.join("faketime/libfaketime.so.1"));
-        let Some(library) = libraries.find(|library| library.is_file()) else {
+        let Some(library) = faketime() else {
             eprintln!("SKIPPED: no clock was shifted, since libfaketime is not installed (apt-get install faketime)");
             return None;
         };

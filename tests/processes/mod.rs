@@ -203,6 +203,11 @@ impl Actor {
         self.child.try_wait().unwrap().is_some()
     }
 
+    /// How it has ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
     /// SIGKILL; when this returns, the process is gone and its locks are free.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -583,6 +588,13 @@ pub fn close_here(store: Store) {
 /// The observer that the test gave its actor.
 pub fn observer_here() -> Observer {
     Observer::open(&path_here("runs"))
+}
+
+/// What shifts the clocks of processes, where it is installed.
+pub fn faketime() -> Option<PathBuf> {
+    let folders = fs::read_dir("/usr/lib").into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+    let folders = folders.chain(["/usr/lib", "/usr/lib64"].map(PathBuf::from));
+    folders.map(|folder| folder.join("faketime/libfaketime.so.1")).find(|library| library.is_file())
 }
 
 /// Everything that can be checked at rest is in order.
