@@ -329,5 +329,6 @@ pub(crate) fn lanes_to_sweep(rows: &dyn Rows) -> Result<Vec<Vec<u8>>> {
 fn configure(context: &mut Context<'_>, name: &str, value: u64) -> Result<Outcome> {
     check_value(setting_info(name)?, value)?;
     context.rows.put_record(keys::setting(name), &SettingRecord { value })?;
+    context.forget_settings();
     Ok(Outcome::Done)
 }

@@ -174,3 +174,14 @@ fn sweep_leaves_alone_what_came_after_it_began() {
     assert_eq!((rig.stats(QUEUE).ready, rig.state(late)), (1, Some(State::Ready)));
     assert_eq!(rig.claim(claim(5)).jobs[0].record.lease.as_ref().unwrap().session, SESSION);
 }
+
+#[test]
+fn retention_that_a_change_sets_holds_for_what_that_change_ends_afterwards() {
+    let mut rig = Rig::new();
+    let [before, after] = [(); 2].map(|()| rig.enqueue(job("t")));
+    let retention = Admin::Configure { setting: "retention-cancelled".into(), value: 0 };
+    let acts = [Admin::Cancel { job: before }, retention, Admin::Cancel { job: after }];
+    rig.change(vec![], acts.map(Intent::Administer).to_vec()).unwrap();
+    let kept_for = [before, after].map(|job| rig.record(job).expires_at.unwrap().since(rig.now));
+    assert_eq!(kept_for, [Duration::from_hours(30 * 24), Duration::ZERO]);
+}

@@ -58,6 +58,11 @@ impl Context<'_> {
         Ok(settings)
     }
 
+    /// A setting is another: what comes after it in the change goes by that.
+    pub(crate) fn forget_settings(&mut self) {
+        self.settings = None;
+    }
+
     /// Does something wholly or not at all, where the change goes on without it.
     pub(crate) fn all_or_nothing<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.rows.begin();
