@@ -1,22 +1,38 @@
-//! A full disk under the process that commits for the others: it stays, refuses what is new, and keeps what it
-//! answered.
+//! A full disk, or one that fails, under the process that commits for the others: it stays, refuses what is new, and
+//! keeps what it answered.
 
 #[path = "processes/disk.rs"]
 mod disk;
 mod processes;
 
-use std::{collections::BTreeSet, fs, io::Write as _, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{self, Write as _},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
-use casque::{Error, ErrorKind, JobFilter, JobId, JobRequest, Store};
+use casque::{
+    Error, ErrorKind, JobFilter, JobId, JobRequest, Store,
+    hooks::{StorageHook, StorageOperation},
+};
 use disk::Disk;
-use processes::{Actor, Committer, Observer, Scene, assert_sound, await_line, options, path_here, play, say, until};
+use processes::{
+    Actor, Committer, Observer, Scene, assert_sound, await_line, die, number_or, options, path_here, play, say, until,
+};
 
 /// Room for the log and a small store.
 const SIZE: &str = "40m";
+/// How many of a stone's first operations fail in turn: more than it needs until its log is in use.
+const OPERATIONS_MAX: usize = 40;
 
 #[test]
 fn actor() {
-    play(&[("filler", filler)]);
+    play(&[("filler", filler), ("beginner", beginner)]);
 }
 
 fn enqueue(store: &Store) -> casque::Result<JobId> {
@@ -112,4 +128,64 @@ fn what_was_answered_on_a_full_disk_is_there_though_the_stone_is_killed() {
     println!("{} jobs were answered", answered.len());
     answered.push(last);
     all_are_there(&store, &answered);
+}
+
+/// A disk whose n-th operation fails from when the process begins to be the stone; 0 for none.
+#[derive(Debug, Default)]
+struct FailAt {
+    left: AtomicUsize,
+}
+
+impl StorageHook for FailAt {
+    fn before(&self, operation: StorageOperation, _: u64) -> io::Result<()> {
+        let changes = operation != StorageOperation::Read;
+        let left = |left: usize| if changes { left.checked_sub(1) } else { None };
+        match self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left) {
+            Ok(1) => {
+                say("failed");
+                Err(io::Error::from(io::ErrorKind::StorageFull))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Becomes the stone, for which one operation on the disk fails; enqueues some, and dies.
+fn beginner() {
+    let hook = Arc::new(FailAt::default());
+    let store = options().storage_hook(hook.clone()).open(path_here("app.redb")).unwrap();
+    let observer = Observer::open(&path_here("answered"));
+    observer.note(&enqueue(&store).unwrap().to_string());
+    hook.left.store(number_or("operation", 0), Ordering::SeqCst);
+    let _serving = store.serve().unwrap();
+    until("the seat", || (store.stone()? == std::process::id()).then_some(()));
+    for _ in 0..3 {
+        if let Ok(id) = enqueue(&store) {
+            observer.note(&id.to_string());
+        }
+    }
+    say("enqueued");
+    die();
+}
+
+/// L1: a log that the store may not name is not relied on.
+#[test]
+fn what_a_stone_answered_is_there_though_any_one_write_of_its_beginning_failed() {
+    for operation in 1.. {
+        let scene = Scene::by(Committer::Worker);
+        let mut victim = scene.actor("beginner", &[("operation", &operation.to_string())]);
+        victim.expect("enqueued");
+        victim.wait();
+        let answered = Observer::open(&scene.path("answered")).lines();
+        let store = scene.store();
+        let there: BTreeSet<String> =
+            store.jobs(&JobFilter::new(), usize::MAX).unwrap().into_iter().map(|job| job.id.to_string()).collect();
+        assert!(answered.iter().all(|id| there.contains(id)), "{answered:?}, {there:?} after operation {operation}");
+        assert_sound(&store);
+        // The flusher's writes come with its first window, and so after the answers or between them.
+        if victim.said("failed").is_none() || operation == OPERATIONS_MAX {
+            println!("{operation} operations were tried");
+            break;
+        }
+    }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     clock::{deadline_after, monotonic, sleep},
-    engine::{Basis, RowSet},
+    engine::{Basis, RowSet, Rows},
     error::{Error, ErrorKind, Result},
     store::{
         change::{Applied, Change},
@@ -199,7 +199,8 @@ fn is_basis_changed(written: &Result<()>) -> bool {
     written.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict)
 }
 
-/// Writes, and finds out what a failed write did: the store's version, after a recovery, tells.
+/// Writes, and finds out what a failed write did: the store's version, after a recovery, tells. Where it stays as it is,
+/// as with the word of a log, the rows do: an answer stands on them, too.
 pub(crate) fn write_and_know(
     site: &Site,
     basis: &Basis,
@@ -211,12 +212,14 @@ pub(crate) fn write_and_know(
         return Err(error);
     }
     let found = site.engine.recover().and_then(|()| {
-        let rows = site.engine.latest()?;
-        version_of(rows.as_ref())
+        let found = site.engine.latest()?;
+        let version = version_of(found.as_ref())?;
+        let is_there = version == after && (before != after || has_all(found.as_ref(), rows)?);
+        Ok((version, is_there))
     });
     match found {
-        Ok(version) if version == after => Ok(()),
-        Ok(version) if version == before => {
+        Ok((_, true)) => Ok(()),
+        Ok((version, false)) if version == before => {
             // Its cause says what failed; that the outcome is not known is no longer so.
             let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             Err(Error::unavailable(format!("nothing was written: {cause}")))
@@ -224,6 +227,15 @@ pub(crate) fn write_and_know(
         // Not to be known while the disk fails: the caller asks again.
         _ => Err(error),
     }
+}
+
+fn has_all(found: &dyn Rows, wanted: &RowSet) -> Result<bool> {
+    for (key, value) in wanted {
+        if found.get(key)? != *value {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 #[cfg(test)]

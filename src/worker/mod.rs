@@ -307,9 +307,9 @@ impl Worker {
     ///
     /// # Errors
     /// `Invalid` for a wrong setup: no task, an id given twice, a bad queue name, a concurrency out of range, isolated
-    /// tasks in a program whose `main` does not call `casque::child::run_if_child`; `Closed`
-    /// when the store was closed; `Corrupt` when it is damaged. What will pass, as a lock that another holds, is told
-    /// as [`Event::Trouble`] and tried again.
+    /// tasks in a program whose `main` does not call `casque::child::run_if_child`; `Unavailable` where it can't even
+    /// begin, as on a disk that has no room for the file of its session; `Closed` when the store was closed; `Corrupt`
+    /// when it is damaged. What will pass, as a lock that another holds, is told as [`Event::Trouble`] and tried again.
     pub fn run(self) -> Result<Report> {
         if self.setup.registry.is_empty() && self.wrong.is_none() {
             return Err(Error::invalid("the worker has no task to run; give it some with `task` or `tasks`"));

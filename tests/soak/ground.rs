@@ -9,7 +9,6 @@ use std::{
     time::Instant,
 };
 
-use casque::StoreOptions;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
@@ -112,11 +111,6 @@ impl Ground {
             command.env("LD_PRELOAD", library).env("FAKETIME", shift).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         }
         Process::Binary(command.spawn().unwrap())
-    }
-
-    /// How this process opens the store, while nobody else has it.
-    pub fn options(&self, committer: Committer) -> StoreOptions {
-        committer.options()
     }
 
     /// Keeps a copy of all for who looks into it.

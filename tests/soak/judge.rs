@@ -102,7 +102,7 @@ impl Notes {
             }
             ["wrong", ..] => self.findings.push(line.to_owned()),
             [tally @ ("adds" | "added" | "counts" | "counted")] => {
-                *self.tallies.entry(tally.to_owned()).or_default() += 1
+                *self.tallies.entry(tally.to_owned()).or_default() += 1;
             }
             _ => return None,
         }
@@ -215,11 +215,11 @@ impl Notes {
         self.findings.extend(findings);
     }
 
-    fn judge_counter(&mut self, tried: &str, done: &str, counted: i64, is_calm: bool) {
+    fn judge_counter(&mut self, before: &str, after: &str, counted: i64, is_calm: bool) {
         let tally = |name: &str| self.tallies.get(name).copied().unwrap_or(0);
-        let (tries, dones) = (tally(tried), tally(done));
+        let (tries, dones) = (tally(before), tally(after));
         if counted < dones || counted > tries || (is_calm && counted != dones) {
-            self.find(format!("{counted} was counted, {dones} acknowledged, {tries} tried ({tried})"));
+            self.find(format!("{counted} was counted, {dones} acknowledged, {tries} tried ({before})"));
         }
     }
 
@@ -238,7 +238,7 @@ impl Notes {
             "Exit1",
         ];
         for (trouble, (times, example)) in &self.troubles {
-            println!("  {times} times {trouble}, as: {:.300}", example);
+            println!("  {times} times {trouble}, as: {example:.300}");
             let kind = trouble.split(' ').next().unwrap();
             let is_bad = ["panicked", "damaged", "a bug", "orrupt"].iter().any(|word| example.contains(word));
             if is_calm || is_bad || !EXPECTED.contains(&kind) {

@@ -130,7 +130,7 @@ fn sum_up(blows: &mut Blows, figures: &mut Figures, (more, of_round): (Blows, Fi
 
 /// Makes the store.
 fn prepare(ground: &Ground) {
-    let store = ground.options(Committer::Itself).open(ground.store()).unwrap();
+    let store = Committer::Itself.options().open(ground.store()).unwrap();
     for account in ACCOUNTS {
         store.put(account, &FUNDS).unwrap();
     }
@@ -143,7 +143,7 @@ fn play_round(ground: &Ground, round: &Round) -> Result<(Blows, Figures), String
     let Round { number, seed, committer, is_calm, length } = *round;
     let _ = std::fs::remove_file(ground.notes());
     let notes = Arc::new(Observer::open(&ground.notes()));
-    let store = ground.options(committer).open(ground.store()).unwrap();
+    let store = committer.options().open(ground.store()).unwrap();
     store.configure("lease", LEASES_MS[usize::from(is_calm)]).unwrap();
     store.schedule(roles::ticks(number)).unwrap();
     let before = Counts::of(&store);
@@ -153,35 +153,35 @@ fn play_round(ground: &Ground, round: &Round) -> Result<(Blows, Figures), String
     if committer == Committer::Server {
         cast.push("serve");
     }
-    let mut storm = Storm::begin(ground, committer, &cast, seed);
-    storm.pass(length, (!is_calm).then_some(400));
-    let by_force = !is_calm && storm.random.bool();
-    storm.end(by_force);
-    let (blows, mut findings) = (storm.blows, std::mem::take(&mut storm.findings));
-    drop(storm);
+    let mut play = Storm::begin(ground, committer, &cast, seed);
+    play.pass(length, (!is_calm).then_some(400));
+    let by_force = !is_calm && play.random.bool();
+    play.end(by_force);
+    let (blows, mut findings) = (play.blows, std::mem::take(&mut play.findings));
+    drop(play);
     if blows.gap_unhindered > GAP_MAX {
         findings.push(format!("nothing was completed for {:?}, and nothing held it up", blows.gap_unhindered));
     }
 
     let store = drain(ground, committer, number, &notes);
-    let mut noted = Notes::read(&ground.notes());
+    let mut evidence = Notes::read(&ground.notes());
     if !judge::is_empty(&store) {
-        noted.findings.push("there are jobs after the store was drained".to_owned());
+        evidence.findings.push("there are jobs after the store was drained".to_owned());
     }
-    let figures = noted.judge(&store, before, is_calm);
+    let figures = evidence.judge(&store, before, is_calm);
     store.close().unwrap();
-    noted.judge_files(&ground.store());
-    noted.findings.append(&mut findings);
+    evidence.judge_files(&ground.store());
+    evidence.findings.append(&mut findings);
     let bytes = std::fs::metadata(ground.store()).unwrap().len();
     let weather = if is_calm { "calm" } else { "storm" };
     println!("round {number} {committer:?} {weather}: {figures:?}, {blows:?}, file {} KiB", bytes >> 10);
-    if noted.findings.is_empty() { Ok((blows, figures)) } else { Err(noted.told()) }
+    if evidence.findings.is_empty() { Ok((blows, figures)) } else { Err(evidence.told()) }
 }
 
 /// Runs all that is left, whenever it was planned for: by the clocks of those that are gone it may be tomorrow.
 fn drain(ground: &Ground, committer: Committer, number: usize, notes: &Arc<Observer>) -> Store {
     let later = Clock::manual(Timestamp::now().after(LATER));
-    let store = ground.options(committer).clock(later.clone()).open(ground.store()).unwrap();
+    let store = committer.options().clock(later.clone()).open(ground.store()).unwrap();
     store.remove_schedule(&format!("tick-{number}")).unwrap();
     let listener = notes.clone();
     let mut tasks = roles::tasks(notes);

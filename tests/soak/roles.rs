@@ -319,7 +319,7 @@ fn caller() {
             6 => &["list", "--queue", QUEUES[0], "--limit", "20"],
             7 => &["sessions"],
             8 if life.random.u8(..8) == 0 => &["compact"],
-            _ => &["lock", "shells", "--wait", "2s", "--", "true"],
+            _ => &["lock", "shells", "--wait", "10s", "--", "true"],
         };
         let mut command = Command::new(env!("CARGO_BIN_EXE_casque"));
         command.args(args).env("CASQUE_STORE", &path).env("CASQUE_COMMITS", argument("commits"));
@@ -365,7 +365,7 @@ fn locker() {
     let mut life = Life::begin();
     let Some(store) = life.open("locker") else { return };
     while !life.is_stopping() {
-        let Some(held) = life.well("lock", store.lock_within("counting", Duration::from_secs(2))) else { continue };
+        let Some(held) = life.well("lock", store.lock_within("counting", Duration::from_secs(10))) else { continue };
         life.notes.note(&format!("fence {} {}", held.fence(), std::process::id()));
         if let Some(count) = life.well("read", store.get::<i64>(LOCKED)) {
             life.notes.note("counts");

@@ -218,7 +218,7 @@ impl<'a> Storm<'a> {
                 asked = Some(Instant::now());
             }
             let findings = &mut self.findings;
-            let patience = Duration::from_secs(60);
+            let patience = Duration::from_mins(1);
             self.parts.retain_mut(|part| match part.ended() {
                 Some(status) if part.is_expected(status) || status.to_string().contains("SIGTERM") => false,
                 Some(status) => {

@@ -8,16 +8,16 @@ use std::{
 use crate::{
     codec,
     engine::{Basis, Engine, RowSet, Rows, SnapshotError, memory::Memory},
-    error::Result,
+    error::{Error, ErrorKind, Result},
     stone::Commits,
     store::{
         change::{Change, ChangeId, ClientId, Intent},
         committer::Committer,
         conflict::{Version, Writer},
-        desk::Desk,
+        desk::{Desk, write_and_know},
         group::{Proposal, decide},
         keys,
-        object::{ObjectRecord, StoreRecord, Value},
+        object::{LogRecord, ObjectRecord, StoreRecord, Value},
         site::Site,
         ticket::hand_in,
         verdict::Asked,
@@ -127,5 +127,64 @@ fn what_was_committed_is_not_done_again_though_what_comes_before_it_in_the_group
     for key in ["n1", "n2"] {
         let object: ObjectRecord = get_record(rows.as_ref(), &keys::root(key)).unwrap().unwrap();
         assert_eq!(object.value, Value::Counter(1), "{key}");
+    }
+}
+
+/// An engine whose next write fails as a commit does: whether the rows are there is not known.
+struct Doubtful {
+    rows: Memory,
+    writes_all_the_same: bool,
+}
+
+impl Engine for Doubtful {
+    fn snapshot(&self) -> Result<Box<dyn Rows + Send>, SnapshotError> {
+        self.rows.snapshot()
+    }
+
+    fn latest(&self) -> Result<Box<dyn Rows + Send>> {
+        self.rows.latest()
+    }
+
+    fn write(&self, basis: Option<&Basis>, rows: &RowSet) -> Result<()> {
+        if self.writes_all_the_same {
+            self.rows.write(basis, rows)?;
+        }
+        Err(Error::new(ErrorKind::Unknown, "the commit failed"))
+    }
+
+    fn recover(&self) -> Result<()> {
+        self.rows.recover()
+    }
+
+    fn close_if_only_read(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.rows.close()
+    }
+
+    fn check(&self) -> Result<Vec<String>> {
+        self.rows.check()
+    }
+}
+
+/// L1, L6: the word of a log leaves the store's version as it is, which then tells nothing of whether it is there.
+#[test]
+fn failed_write_of_rows_without_a_version_is_known_by_the_rows() {
+    let version = Version(7);
+    let log = |record: &LogRecord| RowSet::from([(keys::LOG.to_vec(), Some(codec::encode(record).unwrap()))]);
+    for writes_all_the_same in [false, true] {
+        let rows = Memory::new();
+        rows.write(None, &store_row(version.0)).unwrap();
+        rows.write(None, &log(&LogRecord::None)).unwrap();
+        let basis = (keys::STORE.to_vec(), rows.latest().unwrap().get(keys::STORE).unwrap());
+        let site = Site::in_memory(Box::new(Doubtful { rows, writes_all_the_same }));
+        let in_use = log(&LogRecord::InUse { log: [1; 16] });
+        let known = write_and_know(&site, &basis, &in_use, (version, version)).map_err(|error| error.kind());
+        assert_eq!(known, if writes_all_the_same { Ok(()) } else { Err(ErrorKind::Unavailable) });
+        // What changes nothing is there, whatever became of the write.
+        let again = if writes_all_the_same { in_use } else { log(&LogRecord::None) };
+        assert_eq!(write_and_know(&site, &basis, &again, (version, version)).map_err(|error| error.kind()), Ok(()));
     }
 }
