@@ -76,7 +76,11 @@ fn worker() {
     let store = store_here();
     let runs = observer_here();
     let mut tasks = Registry::new();
-    tasks.register("note", move |job, (): ()| Ok(runs.note_run(job))).unwrap();
+    let handler = move |job: &casque::Job, (): ()| {
+        runs.note_run(job);
+        Ok(())
+    };
+    tasks.register("note", handler).unwrap();
     let worker = Worker::new(&store).tasks(tasks).concurrency(2);
     let stop = worker.stop_handle();
     std::thread::spawn(move || {
@@ -123,16 +127,13 @@ fn copier() {
 /// Takes a backup of, or restores, what is in this folder.
 fn copy(how: &str, hook: &Arc<Nth>, folder: &Path) -> casque::Result<Backup> {
     let options = StoreOptions::new().commits(Commits::DirectOnly).storage_hook(hook.clone());
-    match how {
-        "backup" => {
-            let store = options.read_only().open(folder.join("app.redb"))?;
-            hook.arm();
-            store.backup(folder.join("copies/copy.redb"))
-        }
-        _ => {
-            hook.arm();
-            options.restore(folder.join("app.backup"), folder.join("copies/copy.redb"))
-        }
+    if how == "backup" {
+        let store = options.read_only().open(folder.join("app.redb"))?;
+        hook.arm();
+        store.backup(folder.join("copies/copy.redb"))
+    } else {
+        hook.arm();
+        options.restore(folder.join("app.backup"), folder.join("copies/copy.redb"))
     }
 }
 
@@ -145,15 +146,15 @@ enum Then {
 /// Does something before the n-th operation of the storage since it was armed.
 #[derive(Debug)]
 struct Nth {
-    nth: u64,
+    at: u64,
     then: Then,
     armed: AtomicU64,
     counted: AtomicU64,
 }
 
 impl Nth {
-    fn new(nth: u64, then: Then) -> Self {
-        Self { nth, then, armed: AtomicU64::new(0), counted: AtomicU64::new(0) }
+    fn new(at: u64, then: Then) -> Self {
+        Self { at, then, armed: AtomicU64::new(0), counted: AtomicU64::new(0) }
     }
 
     fn arm(&self) {
@@ -167,7 +168,7 @@ impl Nth {
 
 impl StorageHook for Nth {
     fn before(&self, _: StorageOperation, _: u64) -> io::Result<()> {
-        if self.armed.load(Ordering::SeqCst) == 0 || self.counted.fetch_add(1, Ordering::SeqCst) + 1 != self.nth {
+        if self.armed.load(Ordering::SeqCst) == 0 || self.counted.fetch_add(1, Ordering::SeqCst) + 1 != self.at {
             return Ok(());
         }
         match self.then {
@@ -250,7 +251,11 @@ fn drain(store: &Store) -> (Vec<JobId>, BTreeSet<JobId>) {
     let recovered = Arc::new(Mutex::new(BTreeSet::new()));
     let (noted, told) = (ran.clone(), recovered.clone());
     let mut tasks = Registry::new();
-    tasks.register("note", move |job, (): ()| Ok(noted.lock().unwrap().push(job.id()))).unwrap();
+    let handler = move |job: &casque::Job, (): ()| {
+        noted.lock().unwrap().push(job.id());
+        Ok(())
+    };
+    tasks.register("note", handler).unwrap();
     let listen = move |event: &Event| {
         if let Event::Recovered { jobs, .. } = event {
             told.lock().unwrap().extend(jobs);
@@ -328,13 +333,13 @@ fn copy_folder(from: &Path, to: &Path) {
 fn log_of_the_old_life_adds_nothing_to_a_backup_or_to_what_is_restored_from_it() {
     let scene = Scene::by(Committer::Worker);
     scene.store().close().unwrap();
-    let mut stone = scene.actor("stone", &[]);
-    stone.expect("serves");
+    let mut server = scene.actor("stone", &[]);
+    server.expect("serves");
     let store = scene.store();
     let before: BTreeSet<JobId> = enqueue(&store, 3).into_iter().collect();
     let backup = store.backup(scene.path("app.backup")).unwrap();
     enqueue(&store, 5);
-    stone.kill();
+    server.kill();
     drop(store);
     let old = scene.path("app.redb.d");
     assert!(old.join("log").exists());

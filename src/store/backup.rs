@@ -2,8 +2,8 @@
 //!
 //! All rows are read under one pin: no other view of the file shows one version. So that this is short, they are read
 //! into a nameless file beside the destination first, which takes a fraction of the time that it takes to make a store
-//! of them; then the pin is given up, and the store is made. A reader whose process is stopped meanwhile is told of, and
-//! slows the growth, like any other (R4).
+//! of them; then the pin is given up, and the store is made. A reader whose process is stopped meanwhile is told of,
+//! and slows the growth, like any other (R4).
 
 use std::{
     fs::File,
@@ -53,7 +53,7 @@ impl Store {
     /// ```
     /// # let folder = tempfile::tempdir()?;
     /// # let store = casque::Store::open(folder.path().join("app.redb"))?;
-    /// # store.put("answer", &42)?;
+    /// # store.put("answer", &42u32)?;
     /// let backup = store.backup(folder.path().join("app.backup"))?;
     /// let restored = casque::Store::restore(&backup.path, folder.path().join("again.redb"))?;
     /// assert_eq!(restored.version, backup.version);

@@ -1,5 +1,5 @@
-//! What makes a copy of a store a store of its own, with a life that begins: nothing that the processes and files of the
-//! old one still say may be taken for something that is said of the copy (S44).
+//! What makes a copy of a store a store of its own, with a life that begins: nothing that the processes and files of
+//! the old one still say may be taken for something that is said of the copy (S44).
 //!
 //! It has another id, so no log and no socket of the old one is its own, and it names no log. What runs is held by a
 //! session that never was, so that whatever session files lie beside it, each such job goes back as that of a session

@@ -1,7 +1,7 @@
 //! Restoring: a backup becomes the store at a path where there is none. The file is copied as it is, byte by byte, so
 //! that the sums over its pages are still those that were written, and the copy is checked by them and by all that can
-//! be read off its rows, before anybody can find it. Then it gets a life of its own, like a backup: two stores that were
-//! restored from one backup are two.
+//! be read off its rows, before anybody can find it. Then it gets a life of its own, like a backup: two stores that
+//! were restored from one backup are two.
 
 use std::{
     fs::{File, Metadata},

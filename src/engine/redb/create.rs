@@ -72,8 +72,8 @@ fn write_file(
     place: &Place,
     fill: impl FnOnce(&mut Rows<'_>) -> Result<()>,
 ) -> Result<()> {
-    let opened = new_file(draft).map_err(|error| place.of_io(DOING, error))?;
-    let database = options.create(draft, opened).map_err(|error| place.of_database(DOING, error))?;
+    let made = new_file(draft).map_err(|error| place.of_io(DOING, error))?;
+    let database = options.create(draft, made).map_err(|error| place.of_database(DOING, error))?;
     let transaction = database.begin_write().map_err(|error| place.of_transaction(DOING, error))?;
     fill(&mut transaction.open_table(TABLE).map_err(|error| place.of_table(DOING, error))?)?;
     transaction.commit().map_err(|error| place.of_commit(DOING, error))?;

@@ -4,7 +4,8 @@ use std::{io, sync::Arc, time::Duration};
 
 use crate::{
     codec,
-    engine::{Engine as _, StorageHook, StorageOperation, memory::Memory, redb::pinned_transactions},
+    engine::redb::pinned_transactions,
+    engine::{Engine as _, StorageHook, StorageOperation, memory::Memory},
     queue::{JobRequest, id::SessionId, record::JobRecord},
     store::{
         Store,
