@@ -168,13 +168,6 @@ fn take_the_seat(means: &Means, has_stopped: &dyn Fn() -> bool) -> Result<()> {
     if has_stopped() {
         return Ok(());
     }
-    let ground = Ground {
-        site,
-        desk,
-        seat: &router.seat,
-        inbox,
-        commits: router.commits(),
-        on_news: on_news.as_ref(),
-    };
+    let ground = Ground { site, desk, seat: &router.seat, inbox, commits: router.commits(), on_news: on_news.as_ref() };
     serve(&ground, guard)
 }

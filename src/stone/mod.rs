@@ -66,10 +66,6 @@ pub(crate) struct Measures {
 
 impl Default for Measures {
     fn default() -> Self {
-        Self {
-            window: Duration::from_millis(20),
-            retry_every: Duration::from_millis(200),
-            half_bytes: log::HALF_BYTES,
-        }
+        Self { window: Duration::from_millis(20), retry_every: Duration::from_millis(200), half_bytes: log::HALF_BYTES }
     }
 }

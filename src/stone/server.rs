@@ -233,7 +233,10 @@ impl<'a> Stone<'a> {
         }
         let now = monotonic();
         let next = [
-            self.window.begun.filter(|_| !self.window.is_flushing()).map(|begun| self.may_end_at(begun + self.measures.window)),
+            self.window
+                .begun
+                .filter(|_| !self.window.is_flushing())
+                .map(|begun| self.may_end_at(begun + self.measures.window)),
             self.parked.next_end(),
             self.trouble.as_ref().map(|(_, at)| *at),
         ];

@@ -74,7 +74,8 @@ impl RedbOptions {
     pub(super) fn open_reader(&self, place: &Place) -> Result<ReadOnlyDatabase, OpenError> {
         const DOING: &str = "open for reading";
         let file = open_file(place, DOING, OpenOptions::new().read(true)).map_err(OpenError::Failed)?;
-        let opened = place.guarded(DOING, || self.builder().open_read_only_with_backend(self.backend(place.path(), file)?));
+        let opened =
+            place.guarded(DOING, || self.builder().open_read_only_with_backend(self.backend(place.path(), file)?));
         opened.map_err(OpenError::Failed)?.map_err(|error| match error {
             DatabaseError::RepairAborted => OpenError::NeedsRecovery,
             other => OpenError::Failed(place.of_database(DOING, other)),

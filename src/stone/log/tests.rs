@@ -94,7 +94,12 @@ fn new_log_on_an_old_file_has_none_of_its_records() {
     let mut log = Log::create(&path, STORE, HALF_BYTES, None).unwrap();
     assert_ne!(log.id(), old);
     assert_eq!(replay(&path, STORE, log.id(), Version(5), None).unwrap().records, 0);
-    assert_corrupt(&replay(&path, STORE, old, Version(5), None).unwrap_err(), old, 5, &format!("it is log {}", log.id()));
+    assert_corrupt(
+        &replay(&path, STORE, old, Version(5), None).unwrap_err(),
+        old,
+        5,
+        &format!("it is log {}", log.id()),
+    );
     // The same record in the same place: what follows in the file chained from one of another log.
     log.begin(Half::First, Version(5));
     log.append(Version(5), Version(6), &rows(&[("a", Some("6")), ("b", Some("6")), ("c", Some("6"))])).unwrap();
