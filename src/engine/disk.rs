@@ -35,6 +35,7 @@ pub(crate) enum Operation {
     SetLen,
     Sync,
     Lock,
+    Unlock,
 }
 
 /// When operations fail.
@@ -358,7 +359,7 @@ impl Storage for Handle {
     }
 
     fn unlock(&self, range: (Bound<u64>, Bound<u64>)) -> io::Result<()> {
-        self.ask(Operation::Lock)?.locks.free(&self.file, self.number, range);
+        self.ask(Operation::Unlock)?.locks.free(&self.file, self.number, range);
         Ok(())
     }
 

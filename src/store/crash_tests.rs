@@ -20,7 +20,7 @@ use std::{
 };
 
 use self::{
-    life::{Ended, LOG, Life, STORE, World},
+    life::{Ended, LOG, Life, PATIENCE, STORE, World},
     model::History,
 };
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// How many points the short form has.
-const POINTS: usize = 12_000;
+const POINTS: usize = 10_000;
 /// How much memory all of it may take at most.
 const MEMORY_MAX_KIB: usize = 256 << 10;
 
@@ -79,12 +79,13 @@ fn judge(world: &mut World, image: Image, history: &History, depth: usize, tally
     life.look(world).unwrap();
     if world.below(32) == 0 {
         life.stand();
-        life.commit(world);
         life.overlap(world, 1);
     }
     life.commit(world);
-    life.check();
-    life.look(world).unwrap();
+    if world.below(4) == 0 {
+        life.check();
+        life.look(world).unwrap();
+    }
     let ended = if world.below(4) == 0 { life.die() } else { life.close() };
     if depth > 0 && world.below(4) == 0 {
         let cuts = ended.trace.cuts();
@@ -136,7 +137,7 @@ fn power_cut_at_each_moment_of_a_small_life_loses_nothing() {
     life.step_down();
     let ended = life.close();
     describe(&ended.trace);
-    judge_all(&mut world, &ended, 128, 1, &mut tally);
+    judge_all(&mut world, &ended, 64, 1, &mut tally);
     tell(&tally, begun);
 }
 

@@ -132,6 +132,10 @@ impl Redb {
 
     /// Exchanges the handle for a fresh writable one. Only with `writing` held.
     fn open_writer(&self) -> Result<()> {
+        // A handle that could not give up one of redb's locks has it until it is closed, and the new one would wait.
+        if let Some((number, Err(TransactionError::Storage(StorageError::PreviousIo)))) = self.begin_read() {
+            self.discard_shut(number);
+        }
         let previous = {
             let mut slot = self.slot_mut();
             match slot.handle {

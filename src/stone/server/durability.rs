@@ -330,10 +330,10 @@ impl Stone<'_> {
     }
 
     pub(super) fn flushed(&mut self, flushed: Result<()>) -> Result<()> {
-        match flushed {
+        // A window that is in the file, and can't be read there, is tried again like one that could not be written.
+        match flushed.and_then(|()| self.window.thaw(self.ground.site)) {
             Ok(()) => {
                 self.trouble = None;
-                self.window.thaw(self.ground.site)?;
                 self.ground.site.bump_wakes();
                 (self.ground.on_news)(News::WindowClosed);
                 let version = self.window.version_in_file();

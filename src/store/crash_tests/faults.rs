@@ -2,17 +2,17 @@
 //! until there is space again. What was refused is not there, what was answered is, and once the storage is well the
 //! store is.
 
-use std::io;
+use std::{io, time::Duration};
 
-use super::{Disk, History, LOG, Life, Point, STORE, Tally, World, judge, tell, watch_panics};
+use super::{Disk, History, LOG, Life, PATIENCE, Point, STORE, Tally, World, judge, tell, watch_panics};
 use crate::{
-    clock::monotonic,
+    clock::{deadline_after, monotonic},
     engine::disk::{Failure, Operation},
     error::ErrorKind,
 };
 
 /// A life with all ways to commit, on a storage that may fail; whether it got as far as to open the store.
-fn live_through(world: &mut World, disk: &Disk) -> Option<Life> {
+fn live_through(world: &mut World, disk: &Disk, is_passing: bool) -> Option<Life> {
     let mut life = match Life::begin(world, disk.clone(), History::new()) {
         Ok(life) => life,
         Err(error) => {
@@ -21,6 +21,8 @@ fn live_through(world: &mut World, disk: &Disk) -> Option<Life> {
         }
     };
     life.may_fail = true;
+    // Whoever could not be the stone tries again after a tenth of a second.
+    life.tries_for = Duration::from_millis(if is_passing { 250 } else { 10 });
     life.commit(world);
     life.stand();
     life.commit(world);
@@ -43,7 +45,7 @@ fn fail_each(count: u64, may_fail: fn(&str, Operation) -> bool, kind: io::ErrorK
         let _point = Point(format!("operation {first} fails, {count} times"));
         let disk = Disk::of(world.made.clone());
         disk.fail(Some(Failure { first, count, may_fail, kind, written }));
-        let life = live_through(&mut world, &disk);
+        let life = live_through(&mut world, &disk, count == 1);
         let has_failed = disk.failed() > 0;
         let ended = if let Some(mut life) = life {
             if is_over {
@@ -70,7 +72,7 @@ fn fail_each(count: u64, may_fail: fn(&str, Operation) -> bool, kind: io::ErrorK
             judge(&mut world, cut.image(&kept), &history, 0, &mut tally);
         }
         if !has_failed {
-            assert!(first > 20, "the life is too short to show anything");
+            assert!(first > 8, "the life is too short to show anything");
             println!("{first} operations");
             break;
         }
@@ -80,7 +82,8 @@ fn fail_each(count: u64, may_fail: fn(&str, Operation) -> bool, kind: io::ErrorK
 
 #[test]
 fn changes_are_whole_or_absent_when_any_operation_fails_once() {
-    fail_each(1, |_, _| true, io::ErrorKind::Other, 0, true);
+    // The system refuses nobody to give up a lock; what redb does then is to keep it until the handle is closed, below.
+    fail_each(1, |_, operation| operation != Operation::Unlock, io::ErrorKind::Other, 0, true);
 }
 
 #[test]
@@ -92,6 +95,51 @@ fn changes_are_whole_or_absent_when_the_storage_fails_for_good_from_any_operatio
 fn write_that_fails_in_its_midst_leaves_nothing_of_its_change() {
     let is_write = |_: &str, operation| matches!(operation, Operation::Write | Operation::Sync);
     fail_each(1, is_write, io::ErrorKind::Other, 100, true);
+}
+
+/// The window is in the file then, and the stone has to see that.
+#[test]
+fn read_that_fails_behind_the_commit_of_a_window_does_not_hang_the_stone() {
+    let mut world = World::new(3, 64 << 10);
+    let mut life = Life::begin(&world, Disk::of(world.made.clone()), History::new()).unwrap();
+    life.stand();
+    let closed = life.end_window(&mut world);
+    life.disk.let_one_pass();
+    life.disk.await_held();
+    let may_fail = |file: &str, operation| file == STORE && operation == Operation::Read;
+    life.disk.fail(Some(Failure { first: 0, count: 1, may_fail, kind: io::ErrorKind::Other, written: 0 }));
+    life.disk.open_gate();
+    assert!(closed.wait_until(deadline_after(PATIENCE)).ok().unwrap().is_err(), "nothing was read");
+    assert_eq!(life.disk.failed(), 1);
+    life.may_fail = true;
+    life.commit_in_the_end(&mut world);
+    life.may_fail = false;
+    life.look(&mut world).unwrap();
+    life.close();
+}
+
+/// What could not be given up is held until the handle is closed; and who writes waits for it.
+#[test]
+fn reader_that_could_not_give_up_a_lock_is_closed_before_the_file_is_opened_for_writing() {
+    let mut world = World::new(3, 64 << 10);
+    let mut life = Life::begin(&world, Disk::of(world.made.clone()), History::new()).unwrap();
+    life.may_fail = true;
+    let may_fail = |_: &str, operation| operation == Operation::Unlock;
+    for first in 0.. {
+        let begun = monotonic();
+        life.disk.fail(Some(Failure { first, count: 1, may_fail, kind: io::ErrorKind::Other, written: 0 }));
+        let _ = life.look(&mut world);
+        if life.disk.failed() == 0 {
+            assert!(first > 0);
+            break;
+        }
+        life.disk.fail(None);
+        life.commit_in_the_end(&mut world);
+        assert!(monotonic().duration_since(begun) < PATIENCE / 2, "the writer waited for the reader");
+        life.close();
+        life = Life::begin(&world, Disk::of(world.made.clone()), History::new()).unwrap();
+        life.may_fail = true;
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ use crate::{
         inner::Serving,
         object::Value,
         open::StoreOptions,
-        promise::promise,
+        promise::{Awaited, promise},
         ticket::Ticket,
     },
 };
@@ -37,9 +37,7 @@ pub(super) const STORE: &str = "app.redb";
 pub(super) const LOG: &str = "log";
 const LABEL: &str = "life";
 /// How long a call waits, and a test for what must happen.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a stone may take to begin on a storage that fails.
-const TRY: Duration = Duration::from_millis(250);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Where all lives of a test happen, one after the other.
 pub(super) struct World {
@@ -86,6 +84,8 @@ pub(super) struct Life {
     held: Vec<(JobId, Token)>,
     /// Whether calls may fail, since the storage does.
     pub(super) may_fail: bool,
+    /// How long it tries to become the stone then.
+    pub(super) tries_for: Duration,
 }
 
 impl Life {
@@ -121,6 +121,7 @@ impl Life {
             history,
             held: Vec::new(),
             may_fail: false,
+            tries_for: Duration::ZERO,
         })
     }
 
@@ -263,7 +264,7 @@ impl Life {
     /// Becomes the stone; whether it did.
     pub(super) fn stand(&mut self) -> bool {
         self.serving = Some(self.store.inner.stand().unwrap());
-        let deadline = deadline_after(if self.may_fail { TRY } else { PATIENCE });
+        let deadline = deadline_after(if self.may_fail { self.tries_for } else { PATIENCE });
         while !self.store.inner.is_stone() {
             if monotonic() >= deadline {
                 assert!(self.may_fail, "this process does not become the stone");
@@ -283,13 +284,19 @@ impl Life {
         self.serving = None;
     }
 
-    /// Has the stone write its window while changes come in between its syncs.
-    pub(super) fn overlap(&mut self, world: &mut World, between: usize) {
+    /// Has the stone write its window, which is held up at its first sync; the answer comes when that is done.
+    pub(super) fn end_window(&mut self, world: &mut World) -> Awaited<Result<(), Error>> {
         self.commit_small(world, 1);
         self.disk.shut_gate(STORE);
         let (answer, closed) = promise();
         assert!(self.store.inner.committer.router().seat.send(Errand::CloseWindow(answer)).is_ok());
         self.disk.await_held();
+        closed
+    }
+
+    /// Has the stone write its window while changes come in between its syncs.
+    pub(super) fn overlap(&mut self, world: &mut World, between: usize) {
+        let closed = self.end_window(world);
         // Half of the log takes so much; more waits for the window before.
         self.commit_small(world, between);
         self.disk.let_one_pass();
@@ -320,7 +327,8 @@ impl Life {
         self.disk.let_one_pass();
         let thread = self.disk.await_held();
         tickets.retain(|ticket| !self.glance(ticket));
-        if thread == "casque-sealer" {
+        // Where half of the log is full the stone waits for that sync.
+        if thread == "casque-sealer" && world.half_bytes > 16 << 10 {
             let before = self.disk.trace().events.len();
             tickets.push(self.submit(world));
             // The note that it was sent, and its record.
