@@ -183,7 +183,7 @@ impl Context {
     pub(super) fn request(&self, task: &str, args: Payload) -> JobRequest {
         let request = JobRequest::with_payload(task, args)
             .args_version(self.known.version(task))
-            .max_attempts(self.known.attempts_max(task));
+            .max_attempts(self.known.max_attempts(task));
         if self.known.is_at_most_once(task) { request.at_most_once() } else { request }
     }
 }

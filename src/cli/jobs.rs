@@ -68,7 +68,7 @@ impl JobLine {
             state: job.state,
             priority: job.priority,
             attempt: job.attempt,
-            max_attempts: job.attempts_max,
+            max_attempts: job.max_attempts,
             args: context.args_of(job),
             metadata: job.metadata.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect(),
             enqueued_at: job.enqueued_at.to_string(),
@@ -90,7 +90,7 @@ impl JobLine {
                 })
                 .collect(),
             unique: job.unique.clone(),
-            key: job.key.clone(),
+            key: job.concurrency_key.clone(),
             at_most_once: job.at_most_once,
             awaited: job.awaited,
             timeout_ms: job.timeout.map(crate::clock::millis),
@@ -158,7 +158,7 @@ pub(super) fn print_page(context: &Context, out: &mut Output, job: &JobInfo) -> 
     }
     add("state", state);
     add("priority", job.priority.to_string());
-    add("attempt", format!("{} of {}", job.attempt, job.attempts_max));
+    add("attempt", format!("{} of {}", job.attempt, job.max_attempts));
     add("args", context.args_of(job).to_string());
     for (key, value) in &job.metadata {
         add("metadata", format!("{key}={value}"));
@@ -166,7 +166,7 @@ pub(super) fn print_page(context: &Context, out: &mut Output, job: &JobInfo) -> 
     if let Some(unique) = &job.unique {
         add("unique", unique.clone());
     }
-    if let Some(key) = &job.key {
+    if let Some(key) = &job.concurrency_key {
         add("key", key.clone());
     }
     if job.at_most_once {

@@ -111,7 +111,7 @@ impl JobOptions {
             job = job.unique_by(unique);
         }
         if let Some(key) = &self.key {
-            job = job.key(key);
+            job = job.concurrency_key(key);
         }
         if let Some(attempts) = self.max_attempts {
             job = job.max_attempts(attempts);

@@ -42,7 +42,7 @@ pub struct JobInfo {
     /// How many runs were charged.
     pub attempt: u32,
     /// How many may be.
-    pub attempts_max: u32,
+    pub max_attempts: u32,
     /// Its arguments.
     pub args: Payload,
     /// The version of the task that they were written for.
@@ -52,7 +52,7 @@ pub struct JobInfo {
     /// Its unique key.
     pub unique: Option<String>,
     /// Its concurrency key.
-    pub key: Option<String>,
+    pub concurrency_key: Option<String>,
     /// How long an attempt may take, where not as long as its task says.
     pub timeout: Option<Duration>,
     /// When it was enqueued.
@@ -100,7 +100,7 @@ impl JobInfo {
         let job = with_waits(rows, home, job)?;
         let extra = job.extra.as_ref();
         let timeout = extra.and_then(|extra| extra.timeout);
-        let (unique, key) = (job.unique().map(|unique| unique.key.clone()), job.key().map(str::to_owned));
+        let (unique, concurrency_key) = (job.unique().map(|unique| unique.key.clone()), job.key().map(str::to_owned));
         Ok(Self {
             awaited: extra.and_then(|extra| extra.waits.as_ref()).map(Awaited::of),
             at_most_once: job.is_at_most_once(),
@@ -110,12 +110,12 @@ impl JobInfo {
             queue: job.queue,
             priority: job.priority,
             attempt: job.attempt,
-            attempts_max: job.attempts_max,
+            max_attempts: job.attempts_max,
             args: job.args,
             args_version: job.args_version,
             metadata: job.metadata,
             unique,
-            key,
+            concurrency_key,
             timeout,
             enqueued_at: job.enqueued_at,
             run_at: job.run_at,
