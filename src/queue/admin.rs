@@ -196,7 +196,7 @@ pub(super) fn retry_found(context: &mut Context<'_>, home: Home, mut job: JobRec
             return Err(refused(&job, home, "retried", "it has succeeded; enqueue it anew"));
         }
         Home::ById(ById::Finished | ById::Dead) => {
-            if job.is_at_most_once() && (job.attempt > 0 || job.started_at.is_some()) {
+            if job.is_at_most_once() && job.has_begun() {
                 return Err(refused(
                     &job,
                     home,

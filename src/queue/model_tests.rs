@@ -121,6 +121,8 @@ struct Job {
     key: Option<u8>,
     /// It waits to be tried again, and those of its key behind it wait for that.
     holds_back: bool,
+    /// A run of it has begun.
+    has_begun: bool,
     attempt: u32,
     attempts_max: u32,
     keep: bool,
@@ -369,6 +371,7 @@ fn enqueue(rig: &mut Rig, model: &mut Model, verb: &Verb) {
         unique: *unique,
         key: *key,
         holds_back: false,
+        has_begun: false,
         attempt: 0,
         attempts_max: *attempts_max,
         keep: *keep,
@@ -417,6 +420,7 @@ fn settle(rig: &mut Rig, model: &mut Model, which: usize, how: How, stale: bool)
         assert_eq!(settled.unwrap_err().kind(), ErrorKind::LeaseLost, "INV-3");
         return;
     }
+    job.has_begun = true;
     job.settle(how, model.limits[job.queue].is_strict, now);
     if job.state == Some(State::Completed) || job.state.is_none() {
         model.completed[job.queue] += 1;

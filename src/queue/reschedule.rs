@@ -120,9 +120,13 @@ pub(crate) fn reschedule(
         let holds_back = home == Home::ById(ById::Due) && context.holds_key_back(&before)?;
         context.take_out(&before, home);
         context.put_in(&job, new_home)?;
-        if holds_back && new_home == home {
-            // It still is to run before those behind it.
-            context.note_key_holding(&job, true);
+        if new_home == Home::ById(ById::Due) {
+            // Whoever was to run again before those behind it still is.
+            if holds_back {
+                context.note_key_holding(&job, true);
+            } else if home == Home::Ready && job.has_begun() {
+                context.hold_key_back(&job)?;
+            }
         }
     }
     Ok(outcome)

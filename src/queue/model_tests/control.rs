@@ -11,6 +11,7 @@ use crate::{
 pub(super) fn reschedule(rig: &mut Rig, model: &mut Model, which: usize, priority: Option<i64>, delay: Option<u64>) {
     let (now, count) = (rig.now, model.jobs.len());
     let Some(job) = model.jobs.get_mut(which % count.max(1)) else { return };
+    let is_strict = model.limits[job.queue].is_strict && job.key.is_some();
     let when = delay.map(|delay| When::After(Duration::from_secs(delay)));
     let found = rig.reschedule(job.id, priority, when).map_err(|error| error.kind());
     let expected = match job.state {
@@ -21,7 +22,10 @@ pub(super) fn reschedule(rig: &mut Rig, model: &mut Model, which: usize, priorit
             match (delay, job.state) {
                 (None, _) => {}
                 (Some(delay), Some(State::Waiting)) => job.delay = delay,
-                (Some(delay), _) => job.later(delay, job.holds_back, now),
+                (Some(delay), state) => {
+                    let is_tried_again = state == Some(State::Ready) && job.has_begun && is_strict;
+                    job.later(delay, job.holds_back || is_tried_again, now);
+                }
             }
             Ok(())
         }

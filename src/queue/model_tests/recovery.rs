@@ -24,6 +24,7 @@ pub(super) fn reclaim(rig: &mut Rig, model: &mut Model, session: usize, (started
         }
         if has_started && !power_cut {
             job.attempt += 1;
+            job.has_begun = true;
         }
         job.suspect |= has_started || power_cut;
         if job.cancelling {
