@@ -52,7 +52,7 @@ fn batch_is_opened_filled_and_sealed() {
     );
     let plain = cli.id(done);
     cli.run(&["seal", &plain]).fails(4, &["can't be sealed", "it waits for no other jobs"]);
-    cli.run(&["exec", "--before", &report, "--", "true"]).fails(2, &[&report, "can't wait for another any more"]);
+    cli.run(&["exec", "--before", &report, "--", "true"]).fails(4, &[&report, "can't wait for another any more"]);
     cli.run(&["seal", "4711"]).fails(3, &["there is no job 4711"]);
 }
 

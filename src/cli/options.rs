@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::{
-    exit::Failure,
-    units::{parse_duration, parse_time},
-};
+use super::units::{parse_duration, parse_time};
 use crate::{
     clock::Timestamp,
+    error::{Error, Result},
     queue::{JobRequest, OnFailure, Unique, id::JobId, state::State},
 };
 
@@ -142,19 +140,38 @@ impl JobOptions {
     }
 
     /// # Errors
-    /// Wrong usage: something is said of a unique key, and none is named.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    /// `Invalid` for what has no meaning beside what else is said, or not said.
+    pub(super) fn check(&self) -> Result<()> {
         let says_more = [
             ("--unique-within", self.unique_within.is_some()),
             ("--unique-scope", self.unique_scope != Scope::default()),
             ("--unique-while", !self.unique_while.is_empty()),
         ];
-        match says_more.into_iter().find(|(_, is_said)| *is_said) {
-            Some((option, _)) if self.unique.is_none() && self.unique_by.is_none() => Err(Failure::usage(format!(
+        if let Some((option, _)) = says_more.into_iter().find(|(_, is_said)| *is_said)
+            && self.unique.is_none()
+            && self.unique_by.is_none()
+        {
+            return Err(Error::invalid(format!(
                 "{option} is about a unique key, and none is named; add --unique KEY or --unique-by args"
-            ))),
-            _ => Ok(()),
+            )));
         }
+        if self.at_most_once && self.max_attempts.is_some() {
+            return Err(Error::invalid(
+                "a job that runs at most once has one attempt; leave out either that or the number of attempts",
+            ));
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// `Invalid` for what is said of the jobs that it waits for, where it waits for none.
+    pub(super) fn check_waits(&self) -> Result<()> {
+        if self.on_failure.is_some() && self.after.is_empty() && !self.open {
+            return Err(Error::invalid(
+                "--on-failure is about the jobs that it waits for, and it waits for none; add --after ID or --open",
+            ));
+        }
+        Ok(())
     }
 
     fn unique(&self) -> Option<Unique> {
@@ -178,7 +195,7 @@ impl JobOptions {
 }
 
 /// Reads two texts with `=` between them, which the help shows in this form.
-pub(super) fn pair(form: &'static str) -> impl Fn(&str) -> Result<(String, String), String> + Clone {
+pub(super) fn pair(form: &'static str) -> impl Fn(&str) -> std::result::Result<(String, String), String> + Clone {
     move |text| match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(format!("\"{text}\" is not {form}")),
