@@ -1,14 +1,21 @@
-//! The options of a job to enqueue, the same for a task and for a command.
+//! The options of a job to enqueue, the same for a task, a command and a schedule; and how a schedule's are shown.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
-use super::units::{parse_duration, parse_time};
+use super::units::{format_duration, parse_duration, parse_time};
 use crate::{
-    clock::Timestamp,
+    clock::{Timestamp, millis},
     error::{Error, Result},
-    queue::{JobRequest, OnFailure, Unique, id::JobId, state::State},
+    queue::{
+        JobRequest, OnFailure, Unique,
+        enqueue::{NewJob, NewUnique, When},
+        extra::UniqueScope,
+        id::JobId,
+        state::State,
+    },
 };
 
 /// Among which jobs a unique key is unique.
@@ -191,6 +198,82 @@ impl JobOptions {
             unique = unique.while_in(&self.unique_while);
         }
         Some(unique)
+    }
+}
+
+/// The options of a job that a schedule enqueues, as JSON.
+#[derive(Serialize)]
+pub(super) struct OptionsLine {
+    priority: i64,
+    delay_ms: Option<u64>,
+    max_attempts: u32,
+    at_most_once: bool,
+    timeout_ms: Option<u64>,
+    unique: Option<UniqueLine>,
+    key: Option<String>,
+    metadata: BTreeMap<String, String>,
+    keep: bool,
+}
+
+/// A unique key, and where, when and how long it is held.
+#[derive(Serialize)]
+struct UniqueLine {
+    key: String,
+    scope: &'static str,
+    #[serde(rename = "while")]
+    states: Vec<State>,
+    within_ms: Option<u64>,
+}
+
+impl OptionsLine {
+    pub(super) fn of(job: &NewJob) -> Self {
+        let extra = job.extra.as_deref();
+        let unique = |unique: &NewUnique| UniqueLine {
+            key: unique.key.clone(),
+            scope: match unique.scope {
+                UniqueScope::Queue => "queue",
+                UniqueScope::Store => "store",
+            },
+            states: unique.states.states().collect(),
+            within_ms: unique.within.map(millis),
+        };
+        let at_most_once = extra.is_some_and(|extra| extra.at_most_once);
+        Self {
+            priority: job.priority,
+            delay_ms: if let When::After(delay) = job.when { Some(millis(delay)) } else { None },
+            max_attempts: if at_most_once { 1 } else { job.attempts_max },
+            at_most_once,
+            timeout_ms: extra.and_then(|extra| extra.timeout).map(millis),
+            unique: job.unique().map(unique),
+            key: extra.and_then(|extra| extra.key.clone()),
+            metadata: job.metadata.iter().cloned().collect(),
+            keep: job.keep,
+        }
+    }
+
+    /// The same for people: those that say something.
+    pub(super) fn rows(&self) -> Vec<(&'static str, String)> {
+        let mut rows = vec![("priority", self.priority.to_string()), ("max attempts", self.max_attempts.to_string())];
+        if self.at_most_once {
+            rows.push(("delivery", "at most once".to_owned()));
+        }
+        if let Some(delay) = self.delay_ms {
+            rows.push(("delay", format!("{} behind each slot", format_duration(delay))));
+        }
+        if let Some(timeout) = self.timeout_ms {
+            rows.push(("timeout", format!("{} per attempt", format_duration(timeout))));
+        }
+        if let Some(UniqueLine { key, scope, states, within_ms }) = &self.unique {
+            let states = states.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let within = within_ms.map(|within| format!(", for {} at most", format_duration(within)));
+            rows.push(("unique", format!("{key}, in the {scope}, while {states}{}", within.unwrap_or_default())));
+        }
+        rows.extend(self.key.iter().map(|key| ("key", key.clone())));
+        rows.extend(self.metadata.iter().map(|(key, value)| ("metadata", format!("{key}={value}"))));
+        if self.keep {
+            rows.push(("keep", "yes, also without a result".to_owned()));
+        }
+        rows
     }
 }
 
