@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
+    engine::Rows,
     error::Result,
     queue::{
         enqueue::check_name,
@@ -47,6 +48,11 @@ impl Store {
         self.inner.perform(Intent::Administer(Admin::ResumeTask { task: task.to_owned() })).map(|_| ())
     }
 
+    #[cfg(feature = "cli")]
+    pub(crate) fn knows_task(&self, task: &str) -> Result<bool> {
+        is_known(self.inner.rows()?.as_ref(), task)
+    }
+
     /// The tasks whose jobs are not claimed for now, in order of their names.
     ///
     /// # Errors
@@ -65,8 +71,12 @@ impl Store {
 
 pub(crate) fn set_queue(context: &mut Context<'_>, queue: &str, paused: bool) -> Result<Outcome> {
     check_name("queue", queue)?;
-    let key = keys::head(queue);
-    let mut head: HeadRecord = get_record(&context.rows, &key)?.unwrap_or_default();
+    let found: Option<HeadRecord> = get_record(&context.rows, &keys::head(queue))?;
+    // A queue that is not known has nothing to be resumed, and none is made for that.
+    if found.is_none() && !paused {
+        return Ok(Outcome::Done);
+    }
+    let mut head = found.unwrap_or_default();
     if head.paused != paused {
         head.paused = paused;
         write_head(context, queue, head)?;
@@ -77,6 +87,9 @@ pub(crate) fn set_queue(context: &mut Context<'_>, queue: &str, paused: bool) ->
 
 pub(crate) fn set_task(context: &mut Context<'_>, task: &str, paused: bool) -> Result<Outcome> {
     check_name("task", task)?;
+    if !paused && !is_known(&context.rows, task)? {
+        return Ok(Outcome::Done);
+    }
     let number = context.task_number(task)?;
     let mut record = moves::task(&context.rows, number)?;
     if record.paused == paused {
@@ -92,6 +105,11 @@ pub(crate) fn set_task(context: &mut Context<'_>, task: &str, paused: bool) -> R
         write_head(context, &queue, head)?;
     }
     Ok(Outcome::Done)
+}
+
+/// Whether a job of the task was ever enqueued, or the task paused.
+fn is_known(rows: &dyn Rows, task: &str) -> Result<bool> {
+    Ok(rows.get(&keys::task_number(task))?.is_some())
 }
 
 fn write_head(context: &mut Context<'_>, queue: &str, mut head: HeadRecord) -> Result<()> {
