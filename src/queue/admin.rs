@@ -165,6 +165,11 @@ pub(super) fn refused(job: &JobRecord, home: Home, verb: &str, why: &str) -> Err
     Error::invalid(format!("job {} is {}, and can't be {verb}: {why}", job.id, job.state_in(home)))
 }
 
+/// What to do with a job that has ended, instead of what can be done before.
+pub(super) fn after_end(job: &JobRecord) -> &'static str {
+    if job.finish == Some(Finish::Completed) { "it has succeeded; enqueue it anew" } else { "it has ended; retry it" }
+}
+
 fn cancel(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
     let (home, mut job) = context.find(id)?;
     match home {
@@ -193,7 +198,7 @@ fn retry(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
 pub(super) fn retry_found(context: &mut Context<'_>, home: Home, mut job: JobRecord) -> Result<Outcome> {
     match home {
         Home::ById(ById::Finished) if job.finish == Some(Finish::Completed) => {
-            return Err(refused(&job, home, "retried", "it has succeeded; enqueue it anew"));
+            return Err(refused(&job, home, "retried", after_end(&job)));
         }
         Home::ById(ById::Finished | ById::Dead) => {
             if job.is_at_most_once() && job.has_begun() {
@@ -256,7 +261,7 @@ fn requeue(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
         Home::ById(ById::Held) => return Err(refused(&job, home, "requeued", "it runs now; release it first")),
         Home::ById(ById::Waiting) => return Err(refused(&job, home, "requeued", "it waits for other jobs")),
         Home::ById(ById::Finished | ById::Dead) => {
-            return Err(refused(&job, home, "requeued", "it has ended; retry it"));
+            return Err(refused(&job, home, "requeued", after_end(&job)));
         }
     }
     job.run_at = None;

@@ -140,6 +140,23 @@ impl JobInfo {
     }
 }
 
+impl JobInfo {
+    /// How a job ended that did not complete.
+    pub(crate) fn fate(&self) -> String {
+        let id = self.id;
+        let last = self.errors.last();
+        let (fate, why) = match (self.state, self.finished_at) {
+            // What failed before is not why; the end of a job that it waited for is noted as it happens.
+            (State::Cancelled, Some(at)) => {
+                (format!("was cancelled at {at}"), last.filter(|error| self.attempt == 0 && error.at == at))
+            }
+            (state, _) => (format!("is {state}"), last),
+        };
+        let why = why.map_or(String::new(), |error| format!(": {}", error.message));
+        format!("job {id} {fate}{why}")
+    }
+}
+
 /// How the jobs ended that another waits for, or waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]

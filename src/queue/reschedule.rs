@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::admin::{Admin, refused, settled};
+use super::admin::{Admin, after_end, refused, settled};
 use crate::{
     clock::Timestamp,
     error::{Error, Result},
@@ -91,7 +91,7 @@ pub(crate) fn reschedule(
         Home::Ready | Home::ById(ById::Due | ById::Waiting) => {}
         Home::ById(ById::Held) => return Err(refused(&before, home, "rescheduled", "it runs now; release it first")),
         Home::ById(ById::Finished | ById::Dead) => {
-            return Err(refused(&before, home, "rescheduled", "it has ended; retry it"));
+            return Err(refused(&before, home, "rescheduled", after_end(&before)));
         }
     }
     let mut job = before.clone();
