@@ -195,14 +195,12 @@ impl Context {
 
 /// That there is no such queue, and which there are.
 pub(super) fn no_queue(name: &str, known: &[String]) -> String {
-    let mut there_are = match known {
+    let there_are = match known {
         [] => "; there is none".to_owned(),
         [only] => format!("; there is {only}"),
-        some => format!("; there are {}", some[..some.len().min(QUEUES_TOLD)].join(", ")),
+        [..] if known.len() <= QUEUES_TOLD => format!("; there are {}", known.join(", ")),
+        [..] => format!("; there are {} and {} more", known[..QUEUES_TOLD].join(", "), known.len() - QUEUES_TOLD),
     };
-    if known.len() > QUEUES_TOLD {
-        there_are.push_str(&format!(" and {} more", known.len() - QUEUES_TOLD));
-    }
     format!("there is no queue \"{name}\" so far{there_are}")
 }
 

@@ -72,12 +72,11 @@ pub(super) fn batch_jobs(wait: Option<Duration>) -> usize {
 /// job.
 pub(super) fn commit(store: &Store, jobs: Vec<NewJob>, wait: Option<Duration>) -> Result<Vec<Enqueued>, Failure> {
     let names_others = jobs.iter().any(|job| job.extra.as_ref().is_some_and(|extra| !extra.before.is_empty()));
-    let outcomes = match (wait, jobs.as_slice()) {
-        (Some(wait), [job]) => store.enqueue_within(job, wait).map(|outcome| vec![outcome]),
-        _ => {
-            let intents = jobs.into_iter().map(Intent::Enqueue).collect();
-            store.inner.commit(Vec::new(), intents, None).map(|applied| applied.outcomes)
-        }
+    let outcomes = if let (Some(wait), [job]) = (wait, jobs.as_slice()) {
+        store.enqueue_within(job, wait).map(|outcome| vec![outcome])
+    } else {
+        let intents = jobs.into_iter().map(Intent::Enqueue).collect();
+        store.inner.commit(Vec::new(), intents, None).map(|applied| applied.outcomes)
     };
     let outcomes = outcomes.map_err(|error| match error.kind() {
         ErrorKind::Invalid if names_others => Failure::of_job(&error),
