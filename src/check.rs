@@ -53,7 +53,8 @@ impl Store {
     /// # Errors
     /// `Unavailable` when the lock can't be had; `Corrupt` when the rows can't be read at all.
     pub fn check(&self) -> Result<Vec<Finding>> {
-        let mut findings = self.inner.section("check", |site| {
+        // It reads the whole file, for as long as that takes.
+        let mut findings = self.inner.long_section("check", |site| {
             let found = site.engine.check()?;
             Ok::<_, crate::error::Error>(found.into_iter().map(Finding).collect::<Vec<_>>())
         })??;
@@ -425,3 +426,6 @@ impl<'a> Check<'a> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -70,6 +70,11 @@ impl Error {
         Self::new(ErrorKind::Corrupt, message)
     }
 
+    /// What was answered, and not with its own outcome.
+    pub(crate) fn unanswered(what: &str) -> Self {
+        Self::corrupt(format!("{what} was answered without its outcome"))
+    }
+
     pub(crate) fn closed() -> Self {
         Self::new(ErrorKind::Closed, "the store was closed; open it again")
     }

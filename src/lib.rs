@@ -51,6 +51,8 @@ mod task;
 mod worker;
 
 mod check;
+#[cfg(test)]
+mod fuzz;
 mod sessions;
 
 #[cfg(all(unix, feature = "isolation"))]

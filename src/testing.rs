@@ -89,7 +89,8 @@ pub fn perform<T: Task>(task: &T) -> Result<T::Output, TaskError> {
 
 /// Runs the jobs of all queues that are ready, one after the other, and those that they make ready, until there are
 /// none; says what became of them. Slots of schedules that have come are enqueued first. Jobs of tasks that are not
-/// given stay.
+/// given stay. It waits for what runs elsewhere, since that may enqueue more: settle, or drop, the leases that the test
+/// itself has claimed before.
 ///
 /// # Errors
 /// As [`Worker::run`].

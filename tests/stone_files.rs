@@ -13,7 +13,7 @@ use std::{
     thread,
 };
 
-use casque::{ErrorKind, JobRequest, Result, Store, hooks::Step};
+use casque::{ErrorKind, JobRequest, Result, State, Store, hooks::Step};
 use processes::{Actor, Committer, Scene, assert_sound, await_line, options, path_here, play, say, until};
 
 /// Jobs in the store's file, and those that are in the log only.
@@ -128,6 +128,23 @@ fn crashed_store_is_whole_under_each_of_its_names_and_as_a_copy_of_all_files() {
         store.close().unwrap();
     }
     assert!(!scene.path("link.redb.d").exists());
+}
+
+/// Who looks at what may be a moment old must not see that for ever where nobody writes.
+#[test]
+fn status_shows_what_a_killed_stone_has_answered_though_nobody_writes() {
+    let scene = Scene::by(Committer::Worker);
+    let store = scene.store();
+    let mut keeper: Actor = scene.actor("keeper", &[]);
+    keeper.expect("in file");
+    let id = enqueue(&store).unwrap();
+    keeper.tell("go");
+    keeper.expect("in log");
+    store.cancel(id).unwrap();
+    let state = || store.status(id).unwrap().state;
+    assert_eq!(state(), Some(State::Ready), "its window is held up");
+    keeper.kill();
+    until("the cancelling to show", || (state() == Some(State::Cancelled)).then_some(()));
 }
 
 #[test]

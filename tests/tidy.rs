@@ -41,6 +41,8 @@ const DIRECTIONS: &[(&str, May)] = &[
     ("check", May::NameLibrary),
     ("sessions", May::NameLibrary),
     ("testing", May::NameLibrary),
+    // Inputs for tests of what reads bytes.
+    ("fuzz", May::Name(&["clock", "random"])),
     // The command line stands on the library, and nothing on it.
     ("cli", May::NameLibrary),
 ];
@@ -65,7 +67,7 @@ const OWNED: &[(&str, &[&str], &str)] = &[
     ("thread::sleep", &["src/clock.rs"], "use crate::clock::sleep"),
     ("RandomState", &["src/random.rs", "src/clock.rs"], "use crate::random"),
     // The suite of the engines repeats a random test from its seed.
-    ("fastrand", &["src/engine/conformance/"], "use crate::random"),
+    ("fastrand", &["src/engine/conformance/", "src/fuzz.rs"], "use crate::random"),
     // In src/engine/mod.rs, and where a store is opened, `redb::` is the module of the engine itself.
     (
         "redb::",
@@ -90,8 +92,8 @@ struct Source {
 impl Source {
     fn new(path: &str, text: &str) -> Self {
         let code: Vec<String> = blank(text).lines().map(str::to_owned).collect();
-        let all_test = path.starts_with("tests/") || path.ends_with("/tests.rs") || path.contains("/tests/");
-        let all_test = all_test || path.contains("/conformance/");
+        let all_test = path.starts_with("tests/") || path.ends_with("/tests.rs") || path.ends_with("_tests.rs");
+        let all_test = all_test || path.contains("/tests/") || path.contains("/conformance/");
         let is_test = if all_test { vec![true; code.len()] } else { test_lines(&code) };
         Self { path: path.to_owned(), lines: text.lines().map(str::to_owned).collect(), code, is_test }
     }

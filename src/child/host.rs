@@ -88,11 +88,11 @@ impl Host {
     ) -> Result<RunOutput, TaskError> {
         let mut child = match self.take() {
             Ok(child) => child,
-            Err(_) if self.is_closing() => return Err(TaskError::Release),
-            Err(error) => {
-                job.store().inner.site.note_trouble(&error);
-                return Err(child_lock::not_now(error));
+            Err(_) if self.is_closing() => {
+                job.lease().note_not_begun();
+                return Err(TaskError::Release);
             }
+            Err(error) => return Err(child_lock::not_now(job, &error)),
         };
         let lock = match child_lock::create(job) {
             Ok(lock) => lock,

@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     fs::File,
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     os::{
         fd::{AsFd as _, OwnedFd},
         unix::net::UnixStream,
@@ -33,6 +33,8 @@ const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 const SAY_PATIENCE: Duration = Duration::from_secs(10);
 /// How much of a child's stderr is remembered.
 const STDERR_BYTES_MAX: usize = 4 << 10;
+/// What a pipe holds at most: so much was there before it was read.
+const PIPE_BYTES: usize = 64 << 10;
 
 /// A child; dropping it kills and reaps it.
 pub(super) struct Process {
@@ -203,9 +205,9 @@ fn not_started(error: &io::Error) -> Error {
 }
 
 /// What a child writes to stderr.
-struct Stderr {
+struct Stderr<R = ChildStderr> {
     /// Read without waiting; nothing once it has ended.
-    pipe: Option<ChildStderr>,
+    pipe: Option<R>,
     tail: VecDeque<u8>,
 }
 
@@ -215,14 +217,19 @@ impl Stderr {
         let pipe = pipe.filter(|pipe| ioctl_fionbio(pipe, true).is_ok());
         Self { pipe, tail: VecDeque::new() }
     }
+}
 
-    /// Passes on what there is, and remembers its end.
+impl<R: io::Read> Stderr<R> {
+    /// Passes on what there is, and remembers its end. Who writes without pause keeps nobody here.
     fn drain(&mut self) {
-        let mut chunk = [0; 8 << 10];
-        while let Some(pipe) = &mut self.pipe {
+        let (mut chunk, mut passed) = ([0; 8 << 10], 0);
+        while let Some(pipe) = &mut self.pipe
+            && passed < PIPE_BYTES
+        {
             match pipe.read(&mut chunk) {
                 Ok(0) => self.pipe = None,
                 Ok(length) => {
+                    passed += length;
                     // Where this process's own stderr is closed, there is nobody to tell.
                     let _ = io::stderr().write_all(&chunk[..length]);
                     self.tail.extend(&chunk[..length]);
@@ -240,5 +247,22 @@ impl Stderr {
         let (first, second) = self.tail.as_slices();
         let text = String::from_utf8_lossy(&[first, second].concat()).trim().to_owned();
         (!text.is_empty()).then_some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::VecDeque, io};
+
+    use super::{PIPE_BYTES, STDERR_BYTES_MAX, Stderr};
+
+    #[test]
+    fn child_that_writes_to_stderr_without_pause_keeps_nobody_reading() {
+        let endless = io::repeat(b'\n');
+        let mut stderr = Stderr { pipe: Some(endless), tail: VecDeque::new() };
+        stderr.drain();
+        assert!(stderr.pipe.is_some(), "it is read on later");
+        assert_eq!(stderr.tail.len(), STDERR_BYTES_MAX);
+        const { assert!(STDERR_BYTES_MAX < PIPE_BYTES, "the end of what was there is remembered") };
     }
 }

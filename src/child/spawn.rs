@@ -25,10 +25,7 @@ use crate::{
         enqueue::{NewJob, When},
         id::JobId,
     },
-    store::{
-        change::{Intent, Outcome},
-        open::StoreOptions,
-    },
+    store::{change::Intent, open::StoreOptions},
     task::Registry,
     worker::Worker,
 };
@@ -78,9 +75,7 @@ impl Queue {
                 None
             }
         };
-        let Outcome::Enqueued { job, .. } = store.inner.perform(Intent::Enqueue(new))? else {
-            return Err(Error::corrupt("an enqueue was answered without its outcome"));
-        };
+        let job = store.inner.perform(Intent::Enqueue(new))?.enqueued()?;
         if let Some(mut process) = process {
             let once = Once { place, queue: self.name().to_owned(), job };
             if let Err(error) = process.tell(&Order::Once(once), None) {

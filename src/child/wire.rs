@@ -220,3 +220,33 @@ impl AsFd for Listener {
 const FILES_CLOSE: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 #[cfg(not(target_os = "linux"))]
 const FILES_CLOSE: RecvFlags = RecvFlags::empty();
+
+#[cfg(test)]
+mod fuzz_tests {
+    use super::*;
+    use crate::fuzz::Fuzz;
+
+    fn taken<M: Serialize + DeserializeOwned>(bytes: &[u8]) {
+        if let Ok(Some((message, _))) = take_frame::<M>(bytes) {
+            put_frame(&mut Vec::new(), &message).unwrap();
+        }
+    }
+
+    #[test]
+    fn fuzz_words_of_children() {
+        let place = StorePlace { path: PathBuf::from("/app.redb"), commits: Commits::default() };
+        let once = Once { place, queue: "default".to_owned(), job: "42-1".parse().unwrap() };
+        let mut made = vec![Vec::new(); 5];
+        put_frame(&mut made[0], &Order::Once(once)).unwrap();
+        put_frame(&mut made[1], &Order::Stop(None)).unwrap();
+        put_frame(&mut made[2], &Word::Hello { version: VERSION.to_owned() }).unwrap();
+        put_frame(&mut made[3], &Word::Commit { guards: Vec::new(), intents: Vec::new() }).unwrap();
+        let outcome = Err(TaskError::Failed("what failed".to_owned()));
+        let ended = Ended { outcome, enqueues: Vec::new(), is_completed_in_transaction: false, is_worn: true };
+        put_frame(&mut made[4], &Word::Ended(ended)).unwrap();
+        Fuzz::new("words_of_children", made).run(|input| {
+            taken::<Order>(input);
+            taken::<Word>(input);
+        });
+    }
+}

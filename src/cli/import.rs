@@ -264,3 +264,38 @@ impl Import<'_> {
         if self.is_stdin() { "stdin".to_owned() } else { self.path.display().to_string() }
     }
 }
+
+#[cfg(test)]
+mod fuzz_tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::{Registry, fuzz::Fuzz};
+
+    #[derive(clap::Parser)]
+    struct Typed {
+        #[command(flatten)]
+        options: JobOptions,
+    }
+
+    #[test]
+    fn fuzz_lines_of_jobs() {
+        let lines = [
+            r#"{"args": {"n": 1}, "task": "a", "queue": "q", "priority": 3, "delay": "30s"}"#,
+            r#"{"run_at": "2026-11-30T12:00:00Z", "unique": "k", "key": "c", "max_attempts": 3}"#,
+            r#"{"timeout": "5m", "after": ["1", "2-1"], "at_most_once": true, "metadata": {"a": "b"}}"#,
+            r#"{"keep": true, "args": [1, 2, 3e300]}"#,
+            "{}",
+        ];
+        let cli = crate::cli::Cli::try_parse_from(["casque", "stats"]).unwrap();
+        let context = Context::new("casque".to_owned(), cli.globals, Registry::new());
+        let Typed { options } = Typed::parse_from(["casque"]);
+        let import =
+            Import { context: &context, task: "a".to_owned(), queue: "q", options, path: PathBuf::from("-"), skip: 0 };
+        Fuzz::new("lines_of_jobs", lines.map(|text| text.as_bytes().to_vec())).run(|input| {
+            if let Err(error) = import.job(input) {
+                assert!(!error.full_message().is_empty());
+            }
+        });
+    }
+}

@@ -180,7 +180,7 @@ fn read_flag(text: Option<&str>) -> Result<bool> {
 }
 
 /// Reads `100/1m` or `100/1m burst=20`.
-fn parse_rate(text: &str) -> Result<RateRecord> {
+pub(super) fn parse_rate(text: &str) -> Result<RateRecord> {
     let wrong = || {
         let why = "one looks like 100/1m, or 100/1m burst=20: jobs per period, and how many at once after a pause";
         Error::invalid(format!("\"{text}\" is not a rate; {why}"))

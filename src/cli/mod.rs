@@ -13,6 +13,8 @@ mod doctor;
 mod enqueue;
 mod exec;
 mod exit;
+#[cfg(test)]
+mod fuzz_tests;
 mod import;
 mod jobs;
 mod limits;

@@ -72,8 +72,8 @@ impl Retry {
         Err(Failure::new(
             Exit::Conflict,
             format!(
-                "{refused} stay as they are: another job holds their unique key now, they run at most once and may have \
-                 begun, or not all that waited for them know of their end yet; `{} retry ID` says which",
+                "{refused} stay as they are: another job holds their unique key now, they run at most once and may \
+                 have begun, or not all that waited for them know of their end yet; `{} retry ID` says which",
                 context.program
             ),
         ))

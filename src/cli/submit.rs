@@ -84,7 +84,7 @@ pub(super) fn commit(store: &Store, jobs: Vec<NewJob>, wait: Option<Duration>) -
     })?;
     let enqueued = |outcome: Outcome| match outcome {
         Outcome::Enqueued { job, existing } => Ok(Enqueued { id: job, is_new: !existing }),
-        _ => Err(Error::corrupt("an enqueue was answered without its outcome").into()),
+        _ => Err(Error::unanswered("an enqueue").into()),
     };
     outcomes.into_iter().map(enqueued).collect()
 }

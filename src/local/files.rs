@@ -2,7 +2,7 @@
 //! only, bounded reads, positional writes, and telling whether a path still names an open file.
 
 use std::{
-    fs::{File, OpenOptions, TryLockError},
+    fs::{File, Metadata, OpenOptions, TryLockError},
     io::{self, Read},
     path::{Path, PathBuf},
 };
@@ -60,6 +60,36 @@ fn give_to_owner(file: &File, path: &Path) {
 
 #[cfg(not(unix))]
 fn give_to_owner(_: &File, _: &Path) {}
+
+/// Whether a folder may be written to by others than its owner.
+#[cfg(unix)]
+pub(crate) fn is_for_others(folder: &Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::mode(folder) & 0o022 != 0
+}
+
+/// Whether a folder belongs to somebody who is neither this user, nor the owner of `store`, nor root; as far as that
+/// can be told.
+#[cfg(unix)]
+pub(crate) fn is_of_a_stranger(folder: &Metadata, store: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+
+    const ROOT: u32 = 0;
+    let of = |path: &Path| std::fs::metadata(path).ok().map(|metadata| metadata.uid());
+    // Where there is no such place, only the store's owner is known.
+    let known = [of(Path::new("/proc/self")), of(store)];
+    known != [None, None] && folder.uid() != ROOT && !known.contains(&Some(folder.uid()))
+}
+
+/// Who may enter a folder is for the system to say.
+#[cfg(not(unix))]
+pub(crate) fn is_for_others(_: &Metadata) -> bool {
+    false
+}
+
+#[cfg(not(unix))]
+pub(crate) fn is_of_a_stranger(_: &Metadata, _: &Path) -> bool {
+    false
+}
 
 /// Opens a plain file for reading; `None` where there is none, or something else than a plain file.
 pub(crate) fn open_existing(path: &Path) -> Result<Option<File>> {

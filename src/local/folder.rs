@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::files::refused;
+use super::files::{self, refused};
 use crate::error::{Error, Result};
 
 /// The folder `<store file name>.d`. It belongs to the store's owner alone: who may write to it may write the store.
@@ -21,7 +21,7 @@ impl Folder {
         let folder = Self { path: beside(store)? };
         for path in [folder.path.clone(), folder.sessions(), folder.children()] {
             match of_owner_alone().create(&path) {
-                Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => check(&path)?,
+                Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => check(&path, store)?,
                 made => made.map_err(|cause| refused("create", &path, cause))?,
             }
         }
@@ -34,7 +34,7 @@ impl Folder {
         match std::fs::symlink_metadata(&folder.path) {
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(cause) => Err(refused("open", &folder.path, cause)),
-            Ok(_) => check(&folder.path).map(|()| Some(folder)),
+            Ok(_) => check(&folder.path, store).map(|()| Some(folder)),
         }
     }
 
@@ -83,18 +83,23 @@ fn beside(store: &Path) -> Result<PathBuf> {
     Ok(store.with_file_name(name))
 }
 
-/// A link could lead to another store's folder, and then two stores would share one lock.
-fn check(path: &Path) -> Result<()> {
+/// A link could lead to another store's folder, and then two stores would share one lock; and what others may write to
+/// they may have filled.
+fn check(path: &Path, store: &Path) -> Result<()> {
     let metadata = std::fs::symlink_metadata(path).map_err(|cause| refused("open", path, cause))?;
     let what = if metadata.is_symlink() {
-        "a symbolic link"
-    } else if metadata.is_dir() {
-        return Ok(());
+        "is a symbolic link"
+    } else if !metadata.is_dir() {
+        "is not a folder"
+    } else if files::is_for_others(&metadata) {
+        "may be written to by others"
+    } else if files::is_of_a_stranger(&metadata, store) {
+        "belongs neither to this user nor to the store's owner"
     } else {
-        "not a folder"
+        return Ok(());
     };
     Err(Error::unavailable(format!(
-        "use \"{}\" for the store's locks: it is {what}; move it away while no process uses the store",
+        "use \"{}\" for the store's locks: it {what}; move it away while no process uses the store",
         path.display()
     )))
 }

@@ -2,7 +2,7 @@
 //!
 //! It is text, so that it can be read with any tool. The number of takes stays in it when the lock is given back.
 
-use std::path::Path;
+use std::{fs::File, path::Path};
 
 use super::{boot::boot_id, files, folder::Folder};
 
@@ -19,11 +19,18 @@ pub(crate) struct Holder {
     pub(crate) purpose: String,
 }
 
-/// What the lock's last holder noted, for those who open nothing and make nothing: true only while the lock is held.
-/// `None` where it was given back, or was never made.
+/// Who holds the lock, for those who open nothing and make nothing; nobody where it is free, or its holder has noted
+/// nothing.
 pub(crate) fn holder(folder: &Folder) -> Option<Holder> {
     let file = files::open_existing(&folder.lock()).ok()??;
-    parse(&files::read_start(&file, NOTE_BYTES).ok()?).1
+    // A holder that was killed has left its note behind.
+    if files::is_locked(&file).unwrap_or(false) { noted_in(&file) } else { None }
+}
+
+/// What the lock's last holder noted, for who knows that the lock is held. `None` where it was given back, or was never
+/// made.
+pub(crate) fn last_note(folder: &Folder) -> Option<Holder> {
+    noted_in(&files::open_existing(&folder.lock()).ok()??)
 }
 
 /// Whether somebody holds the lock; also where its note says nothing.
@@ -51,6 +58,10 @@ pub(super) fn held(take: u64, label: &str, purpose: &str) -> [u8; NOTE_BYTES] {
 /// The note of a lock that is free.
 pub(super) fn released(take: u64) -> [u8; NOTE_BYTES] {
     padded(&format!("take {take}\n"))
+}
+
+fn noted_in(file: &File) -> Option<Holder> {
+    parse(&files::read_start(file, NOTE_BYTES).ok()?).1
 }
 
 fn padded(text: &str) -> [u8; NOTE_BYTES] {

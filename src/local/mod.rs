@@ -28,7 +28,7 @@ mod tests;
 pub(crate) use self::{
     boot::boot_id,
     folder::Folder,
-    holder::{Holder, holder, is_lock_held, is_stopped},
+    holder::{Holder, holder, is_lock_held, is_stopped, last_note},
     lock::{WriterGuard, WriterLock},
     network::{is_mount_point, network_file_system},
     observe::{Seen, look, remove, remove_leftovers, session_ids, sessions},

@@ -12,6 +12,7 @@ use crate::{
         enqueue::When,
         id::{JobId, Token},
         pause,
+        promote::WALK_MAX,
         record::{Finish, Home, JobRecord},
         reschedule,
         settle::{Each, Settled, refusal},
@@ -142,8 +143,14 @@ fn each(context: &mut Context<'_>, verb: Tend, job: JobId) -> Result<Each> {
         Ok(Outcome::Settled(settled)) => Ok(Each::Settled(settled)),
         Ok(_) => Err(inconsistent(format!("tending job {job} did something else"))),
         Err(error) if error.kind() == ErrorKind::Corrupt => Err(error),
+        Err(error) if is_not_yet(context, job, &error)? => Ok(Each::Refused(error.full_message())),
         Err(error) => refusal(error),
     }
+}
+
+/// Whether a retry was refused since not all that waited for the job know how it ended.
+pub(super) fn is_not_yet(context: &Context<'_>, job: JobId, error: &Error) -> Result<bool> {
+    Ok(error.kind() == ErrorKind::Unavailable && context.rows.get(&keys::untold(job))?.is_some())
 }
 
 impl Admin {
@@ -273,21 +280,27 @@ fn requeue(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
 
 /// INV-11: only jobs that have ended are in the index of what may go.
 fn prune(context: &mut Context<'_>, limit: usize) -> Result<Outcome> {
-    let mut jobs = 0;
-    for (key, _) in first_rows(&context.rows, &keys::expiries(), limit)? {
-        if keys::time_of(&key).is_none_or(|at| at > context.now) {
-            break;
+    let (mut jobs, mut walked, mut range) = (0, 0, keys::expiries());
+    while jobs < limit && walked < WALK_MAX {
+        let entries = first_rows(&context.rows, &range, limit - jobs)?;
+        walked += entries.len();
+        let Some((last, _)) = entries.last() else { break };
+        range = range.after(last);
+        for (key, _) in entries {
+            if keys::time_of(&key).is_none_or(|at| at > context.now) {
+                return Ok(Outcome::Pruned { jobs });
+            }
+            let id = keys::id_at_end(&key).ok_or_else(|| inconsistent("an entry of the expiry index names no job"))?;
+            let (home, job) = match context.find(id) {
+                Ok(found) => found,
+                // A row that this build can't read is left to one that can.
+                Err(error) if error.kind() == ErrorKind::Corrupt => continue,
+                Err(error) => return Err(error),
+            };
+            context.take_out(&job, home);
+            context.forget(&job)?;
+            jobs += 1;
         }
-        let id = keys::id_at_end(&key).ok_or_else(|| inconsistent("an entry of the expiry index names no job"))?;
-        let (home, job) = match context.find(id) {
-            Ok(found) => found,
-            // A row that this build can't read is left to one that can.
-            Err(error) if error.kind() == ErrorKind::Corrupt => continue,
-            Err(error) => return Err(error),
-        };
-        context.take_out(&job, home);
-        context.forget(&job)?;
-        jobs += 1;
     }
     Ok(Outcome::Pruned { jobs })
 }

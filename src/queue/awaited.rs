@@ -1,5 +1,5 @@
-//! Which jobs another still waits for, and which wait for it, by who shows it to a person. Rows lead from a job to those
-//! that wait for it, so the former are looked for among all that are waited for, and not for long.
+//! Which jobs another still waits for, and which wait for it, for people. Rows lead from a job to those that wait for
+//! it, so the former are looked for among all that are waited for, and not for long.
 
 use std::ops::ControlFlow;
 

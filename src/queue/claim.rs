@@ -45,6 +45,13 @@ pub(crate) struct Claim {
     pub(crate) conflicts: u64,
 }
 
+impl Claim {
+    /// A claim of whatever comes next in these queues.
+    pub(crate) fn new(session: SessionId, queues: Vec<String>, wanted: Wanted) -> Self {
+        Self { session, queues, wanted, candidates: Vec::new(), fill: true, conflicts: 0 }
+    }
+}
+
 /// What a claim got.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Claimed {
@@ -85,7 +92,7 @@ pub(crate) fn claim(context: &mut Context<'_>, claim: &Claim) -> Result<Outcome>
     let mut claimed = Claimed::default();
     let mut selection = Selection::default();
     for queue in &claim.queues {
-        let mut head: HeadRecord = get_record(&context.rows, &keys::head(queue))?.unwrap_or_default();
+        let head = context.head(queue)?;
         if head.paused {
             continue;
         }
@@ -113,9 +120,7 @@ pub(crate) fn claim(context: &mut Context<'_>, claim: &Claim) -> Result<Outcome>
         if taken > 0 || lost > 0 {
             // C3: every claim bumps the head row.
             context.count_hijacks(queue, lost);
-            head.version = context.version;
-            head.by = context.change.writer.clone();
-            context.rows.put_record(keys::head(queue), &head)?;
+            context.bump_head(queue, head)?;
         }
     }
     if let Some(queue) = claim.queues.first()

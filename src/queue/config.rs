@@ -9,7 +9,7 @@ use crate::{
     codec::Record,
     engine::Rows,
     error::{Error, Result},
-    queue::{enqueue::check_name, record::HeadRecord},
+    queue::enqueue::check_name,
     store::{apply::Context, change::Outcome, keys, view::get_record},
 };
 
@@ -49,6 +49,7 @@ impl Record for ConfigRecord {
                 Err("its rate lets no job run")
             }
             _ if self.running_max == Some(0) || self.key_running_max == Some(0) => Err("its limit lets no job run"),
+            _ if self.size_max == Some(0) => Err("its size-max lets no job run, since none gets in"),
             _ => Ok(()),
         }
     }
@@ -126,11 +127,8 @@ pub(crate) fn configure(context: &mut Context<'_>, queue: &str, settings: &[Queu
         context.change_rate(queue, before.rate.as_ref(), after.rate.as_ref())?;
     }
     // What may be claimed is another: a claim by what was seen before is to know.
-    let head_key = keys::head(queue);
-    let mut head: HeadRecord = get_record(&context.rows, &head_key)?.unwrap_or_default();
-    head.version = context.version;
-    head.by = context.change.writer.clone();
-    context.rows.put_record(head_key, &head)?;
+    let head = context.head(queue)?;
+    context.bump_head(queue, head)?;
     context.note_queue(queue)?;
     Ok(Outcome::Done)
 }

@@ -47,7 +47,7 @@ fn jobs_of_a_paused_task_are_claimed_by_nobody_and_cost_a_claim_nothing() {
     }
     rig.is_checked = true;
     let named = |names: &[&str]| Wanted {
-        tasks: Tasks::Named(names.iter().map(ToString::to_string).collect()),
+        tasks: Tasks::Named(names.iter().map(ToString::to_string).collect::<std::collections::HashSet<_>>().into()),
         jobs_max: 10,
         idle: true,
     };

@@ -18,6 +18,8 @@ pub(crate) struct Tally {
     states: [i64; State::ALL.len()],
     completed: u64,
     hijacks: u64,
+    /// The row as it was before the change, once it was read.
+    before: Option<CountRecord>,
 }
 
 impl Context<'_> {
@@ -46,10 +48,14 @@ impl Context<'_> {
     }
 
     /// How many jobs of a queue are in a state, with all that this change has done so far.
-    pub(crate) fn count_now(&self, queue: &str, state: State) -> Result<u64> {
-        let mut count: CountRecord = get_record(&self.rows, &keys::count(queue))?.unwrap_or_default();
-        let delta = self.tallies.get(queue).map_or(0, |tally| tally.states[state as usize]);
-        let now = count.now_in(state).checked_add_signed(delta);
+    pub(crate) fn count_now(&mut self, queue: &str, state: State) -> Result<u64> {
+        let mut count = match self.tallies.get(queue).and_then(|tally| tally.before) {
+            Some(before) => before,
+            None => get_record(&self.rows, &keys::count(queue))?.unwrap_or_default(),
+        };
+        let tally = self.tally(queue);
+        tally.before = Some(count);
+        let now = count.now_in(state).checked_add_signed(tally.states[state as usize]);
         now.ok_or_else(|| too_few(queue, state))
     }
 
@@ -66,7 +72,10 @@ impl Context<'_> {
 pub(crate) fn settle_tallies(context: &mut Context<'_>) -> Result<()> {
     for (queue, tally) in std::mem::take(&mut context.tallies) {
         let key = keys::count(&queue);
-        let before: CountRecord = get_record(&context.rows, &key)?.unwrap_or_default();
+        let before = match tally.before {
+            Some(before) => before,
+            None => get_record(&context.rows, &key)?.unwrap_or_default(),
+        };
         let mut after = before;
         for (state, delta) in State::ALL.into_iter().zip(tally.states) {
             let count = after.now_in(state);

@@ -8,7 +8,6 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::{
-    clock::Timestamp,
     codec,
     engine::Rows,
     error::{Error, Result},
@@ -94,12 +93,12 @@ impl WaitsRecord {
         }
     }
 
-    /// Whether that end, of a job that it waits for, is its own.
-    fn ends_with(&self, end: End) -> bool {
-        end != End::Completed && self.on_failure == OnFailure::Cancel
+    /// Whether one that it waited for ended in a way that is its own end too.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.dead + self.cancelled > 0 && self.on_failure == OnFailure::Cancel
     }
 
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.pending == 0 && !self.is_open
     }
 }
@@ -132,7 +131,7 @@ impl Context<'_> {
                     None => waits.pending += 1,
                     Some(end) => {
                         waits.count(end);
-                        failed = failed.or(waits.ends_with(end).then_some((on, end)));
+                        failed = failed.or(waits.has_failed().then_some((on, end)));
                     }
                 }
             }
@@ -167,10 +166,6 @@ impl Context<'_> {
             self.mark_waited_for(home, record)?;
         }
         self.resolve_all(before)?.into_iter().try_for_each(|waiter| self.join(waiter, job, is_waiting, end))
-    }
-
-    fn home_at(&self, run_at: Option<Timestamp>) -> Home {
-        if run_at.is_some_and(|at| at > self.now) { Home::ById(ById::Due) } else { Home::Ready }
     }
 
     fn resolve_all(&self, dependencies: &[Dependency]) -> Result<BTreeSet<JobId>> {
@@ -263,7 +258,7 @@ impl Context<'_> {
     /// What a waiting job does when one that it waits for has ended.
     fn go_on(&mut self, waiter: JobId, mut waits: WaitsRecord, ended: JobId, end: End) -> Result<()> {
         waits.count(end);
-        let is_cancelled = waits.ends_with(end);
+        let is_cancelled = waits.has_failed();
         if !is_cancelled && !waits.is_over() {
             return self.rows.put_record(keys::wait(waiter), &waits);
         }
@@ -286,7 +281,8 @@ impl Context<'_> {
         Ok(job.state_in(home))
     }
 
-    /// A waiting job, with its numbers. One that this build can't read waits for one that can, and holds up nobody.
+    /// A waiting job, with its numbers. One that this build can't read holds up nobody: its numbers say how the others
+    /// ended, and where a build can read it, the next end or a seal has it go on.
     fn waiting_job(&mut self, waiter: JobId, waits: &WaitsRecord) -> Result<Option<JobRecord>> {
         let Some(bytes) = self.rows.get(&ById::Waiting.key(waiter))? else { return Ok(None) };
         let Ok(mut job) = codec::decode::<JobRecord>(&bytes) else {
@@ -314,7 +310,8 @@ impl Context<'_> {
     }
 }
 
-/// Says that nothing more comes before an open job: it runs when all that it waits for has ended.
+/// Says that nothing more comes before an open job: it runs when all that it waits for has ended. A job that should
+/// have gone on, and could not be read then, does so now.
 pub(crate) fn seal(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
     let settled = |job: &JobRecord, state| {
         Ok(Outcome::Settled(Settled { job: id, state, attempt: job.attempt, run_at: job.run_at }))
@@ -325,20 +322,24 @@ pub(crate) fn seal(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
     let Some(mut waits) = job.extra.as_ref().and_then(|extra| extra.waits.clone()) else {
         return refused("it waits for no other jobs");
     };
-    if !waits.is_open {
-        return settled(&job, state);
-    }
     if state != State::Waiting {
-        return refused("it ended before its batch was");
+        return if waits.is_open { refused("it ended before its batch was") } else { settled(&job, state) };
     }
-    waits.is_open = false;
-    if !waits.is_over() {
-        context.rows.put_record(keys::wait(id), &waits)?;
+    let was_open = std::mem::replace(&mut waits.is_open, false);
+    if !waits.is_over() && !waits.has_failed() {
+        if was_open {
+            context.rows.put_record(keys::wait(id), &waits)?;
+        }
         return settled(&job, state);
     }
     context.take_out(&job, Home::ById(ById::Waiting));
     let mut sealed = job.clone();
     sealed.extra.get_or_insert_default().waits = Some(waits.clone());
+    if waits.has_failed() {
+        sealed.note_error(context.now, &context.change.writer.label, "one that it waited for is dead or was cancelled");
+        context.end_cancelled(sealed)?;
+        return settled(&job, State::Cancelled);
+    }
     let state = context.let_go(sealed, &waits)?;
     settled(&job, state)
 }

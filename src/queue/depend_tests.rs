@@ -20,7 +20,7 @@ use crate::{
     store::{
         change::{ChangeId, ClientId, Intent, Outcome},
         conflict::Version,
-        keys,
+        keys::{self, ById},
     },
 };
 
@@ -212,6 +212,54 @@ fn empty_batch_ends_when_it_is_sealed_and_a_cancelled_one_can_not_be() {
     }
 }
 
+/// As after an update that was begun and gone back on.
+#[test]
+fn job_that_could_not_be_read_when_the_last_ended_goes_on_when_it_can_be() {
+    for (on_failure, how, state) in [
+        (OnFailure::Cancel, DONE, State::Ready),
+        (OnFailure::Run, fatal(), State::Ready),
+        (OnFailure::Cancel, fatal(), State::Cancelled),
+    ] {
+        let mut rig = Rig::new();
+        let [first, second] = [(); 2].map(|()| rig.enqueue(job("task")));
+        let sealed = rig.enqueue(after(&[first], on_failure));
+        let ended = rig.enqueue(after(&[first, second], on_failure));
+        rig.is_checked = false;
+        let rows = [sealed, ended].map(|id| ById::Waiting.key(id));
+        let readable = rows.clone().map(|key| rig.rows.all()[&key].clone());
+        for key in &rows {
+            let mut bytes = rig.rows.all()[key].clone();
+            bytes[1] = 99;
+            rig.rows.write(RowSet::from([(key.clone(), Some(bytes))]));
+        }
+        end(&mut rig, first, how);
+        assert_eq!(rig.administer(Admin::Seal { job: sealed }).unwrap_err().kind(), ErrorKind::Corrupt);
+        for (key, bytes) in rows.into_iter().zip(readable) {
+            rig.rows.write(RowSet::from([(key, Some(bytes))]));
+        }
+        let found: Vec<String> = check_rows(&rig.rows).unwrap().iter().map(ToString::to_string).collect();
+        assert!(found.iter().any(|found| found.contains(&format!("`casque seal {sealed}`"))), "{found:?}");
+        rig.administer(Admin::Seal { job: sealed }).unwrap();
+        assert_eq!(rig.state(sealed), Some(state));
+        end(&mut rig, second, DONE);
+        assert_eq!(rig.state(ended), Some(state), "the next end has it go on too");
+        rig.is_checked = true;
+        rig.enqueue(job("task"));
+    }
+}
+
+#[test]
+fn purged_job_that_others_wait_for_tells_how_those_ended_that_it_waited_for_itself() {
+    let mut rig = Rig::new();
+    let [first, second] = [(); 2].map(|()| rig.enqueue(job("task")));
+    let waiting = rig.enqueue(after(&[first, second], OnFailure::Cancel));
+    rig.enqueue(after(&[waiting], OnFailure::Cancel));
+    end(&mut rig, first, DONE);
+    rig.sweep_queue(Admin::Purge, State::Waiting, "q");
+    assert_eq!((rig.state(waiting), waits(&rig, waiting).pending), (Some(State::Cancelled), 1));
+    assert_eq!(told(&rig, waiting), (1, 0, 0));
+}
+
 #[test]
 fn no_circle_can_be_made() {
     let mut rig = Rig::new();
@@ -261,7 +309,7 @@ fn end_that_many_wait_for_is_told_in_steps() {
     let retried = rig.administer(Admin::Retry { job: first }).unwrap_err();
     assert_eq!(retried.kind(), ErrorKind::Unavailable);
     let mut cancelled = vec![rig.stats("q").cancelled];
-    while crate::queue::promote::next_due(&rig.rows).unwrap().is_some_and(|at| at <= rig.now) {
+    while crate::queue::promote::has_untold(&rig.rows).unwrap() {
         assert_eq!(rig.promote(), 0, "none was scheduled");
         cancelled.push(rig.stats("q").cancelled);
     }

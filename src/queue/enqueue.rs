@@ -13,12 +13,11 @@ use crate::{
         extra::{Extra, OnFailure, StateSet, UniqueRecord, UniqueScope},
         id::{ID_BYTES, JobId},
         lane::check_priority,
-        record::{Home, JobRecord},
+        record::JobRecord,
     },
     store::{
         apply::Context,
         change::{BATCH_JOBS_MAX, Outcome},
-        keys::ById,
     },
 };
 
@@ -212,7 +211,7 @@ pub(crate) fn enqueue(context: &mut Context<'_>, job: &NewJob) -> Result<Outcome
     match &job.extra {
         Some(extra) if extra.is_linked() => context.put_linked(record, extra, job.when)?,
         _ => {
-            let home = if run_at.is_some_and(|at| at > context.now) { Home::ById(ById::Due) } else { Home::Ready };
+            let home = context.home_at(run_at);
             context.put_in(&record, home)?;
         }
     }

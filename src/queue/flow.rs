@@ -123,11 +123,7 @@ impl Store {
             return Ok(Vec::new());
         }
         let applied = self.inner.commit(Vec::new(), intents, None)?;
-        let id = |outcome: &Outcome| match outcome {
-            Outcome::Enqueued { job, .. } => Ok(*job),
-            _ => Err(Error::corrupt("an enqueue was answered without its outcome")),
-        };
-        applied.outcomes.iter().map(id).collect()
+        applied.outcomes.iter().map(Outcome::enqueued).collect()
     }
 }
 

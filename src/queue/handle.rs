@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    clock::{deadline_after, monotonic},
+    clock::{deadline_after, monotonic, sleep},
     error::{Error, Result},
     queue::{
         IntoJob, Lease,
@@ -12,7 +12,7 @@ use crate::{
         enqueue::check_name,
         id::JobId,
         info::{QueueStats, stats},
-        lease::{ClaimAnswer, leases_of},
+        lease::ClaimAnswer,
         promote::next_by_time,
         record::{HeadRecord, Home},
         select::{Selection, Tasks, Wanted, select},
@@ -20,6 +20,7 @@ use crate::{
     store::{
         Store,
         change::{BATCH_JOBS_MAX, Candidate, Intent, Outcome},
+        inner::wake_poll,
         keys,
         view::get_record,
     },
@@ -53,8 +54,7 @@ impl Queue {
     /// `Invalid` for a bad name, priority, or payload; `Full` for a queue that has as many jobs as it may;
     /// `Unavailable` when nothing was written; `Unknown` when it may have been.
     pub fn enqueue(&self, job: impl IntoJob) -> Result<JobId> {
-        let outcome = self.store.inner.perform(Intent::Enqueue(job.into_job().for_queue(&self.name)?))?;
-        enqueued(&outcome)
+        self.store.inner.perform(Intent::Enqueue(job.into_job().for_queue(&self.name)?))?.enqueued()
     }
 
     /// Enqueues jobs in one change: all, or none, with nobody's in between. Gives their ids in order.
@@ -76,13 +76,14 @@ impl Queue {
             return Ok(Vec::new());
         }
         let applied = self.store.inner.commit(Vec::new(), intents, None)?;
-        applied.outcomes.iter().map(enqueued).collect()
+        applied.outcomes.iter().map(Outcome::enqueued).collect()
     }
 
     /// Claims up to `jobs` jobs, whatever their tasks; waits up to `wait` for the first. The leases beat by themselves.
     ///
     /// Scheduled jobs that are due are made ready on the way; jobs of processes that died are taken back by any
-    /// [`Worker`](crate::Worker) on the store, in whatever process.
+    /// [`Worker`](crate::Worker) on the store, in whatever process. A job that may have taken its process down
+    /// ([`Lease::is_suspect`]) is claimed alone, and nothing else for as long as this process has it.
     ///
     /// # Errors
     /// `Invalid` for 0 jobs or more than 1,000.
@@ -94,6 +95,13 @@ impl Queue {
         let (since, deadline) = (monotonic(), deadline_after(wait));
         let inner = &self.store.inner;
         loop {
+            while inner.is_alone() {
+                let now = monotonic();
+                if now >= deadline {
+                    return Ok(Vec::new());
+                }
+                sleep(wake_poll(since, now).min(deadline - now));
+            }
             if inner.has_stone() {
                 let leases = self.claim_at_stone(jobs, deadline.saturating_duration_since(monotonic()))?;
                 if !leases.is_empty() || monotonic() >= deadline {
@@ -120,29 +128,24 @@ impl Queue {
     fn claim_at_stone(&self, jobs: usize, wait: Duration) -> Result<Vec<Lease>> {
         let inner = &self.store.inner;
         let session = inner.session()?;
-        let claim = Claim {
-            session: session.id,
-            queues: vec![self.name.clone()],
-            wanted: Wanted { tasks: Tasks::Any, jobs_max: jobs, idle: inner.is_idle() },
-            candidates: Vec::new(),
-            fill: true,
-            conflicts: 0,
-        };
+        let wanted = Wanted { tasks: Tasks::Any, jobs_max: jobs, idle: inner.is_idle() };
+        let claim = Claim::new(session.id, vec![self.name.clone()], wanted);
         // Only a claim that is alone may wait, so what is due is made ready first.
         let at_once = vec![Intent::Promote { limit: CLAIM_JOBS_MAX }, Intent::Claim(claim.clone())];
-        let leases = leases_of(inner, &session, inner.commit(Vec::new(), at_once, None)?)?.leases;
+        let leases = inner.claim(&session, Vec::new(), at_once, Duration::ZERO)?.leases;
         if !leases.is_empty() || wait.is_zero() {
             return Ok(leases);
         }
-        let ticket = inner.submit_turn(vec![Intent::Claim(claim)], wait.min(WAIT_AT_STONE))?;
-        Ok(leases_of(inner, &session, ticket.wait(&inner.site)?)?.leases)
+        let claim = vec![Intent::Claim(claim)];
+        Ok(inner.claim(&session, Vec::new(), claim, wait.min(WAIT_AT_STONE))?.leases)
     }
 
     /// Claims that very job.
     ///
     /// # Errors
-    /// `NotFound` for a job that is nowhere; `Invalid` for one that is not ready, that another was quicker to take, or
-    /// whose queue or concurrency key is at a limit.
+    /// `NotFound` for a job that is nowhere; `Invalid` for one that is not ready, that another was quicker to take,
+    /// whose queue or concurrency key is at a limit, or that can't run beside what this process has claimed
+    /// ([`Lease::is_suspect`]).
     pub fn claim_job(&self, job: JobId) -> Result<Lease> {
         let inner = &self.store.inner;
         let rows = inner.rows()?;
@@ -153,17 +156,17 @@ impl Queue {
             return Err(Error::invalid(format!("job {job} is {}, not ready", record.state_in(home))));
         }
         drop(rows);
+        if inner.is_alone() {
+            return Err(Error::invalid(format!(
+                "job {job} can't be claimed: this process has a job that may have taken another down, and runs nothing \
+                 beside it"
+            )));
+        }
         let session = inner.session()?;
-        let claim = Claim {
-            session: session.id,
-            queues: vec![record.queue.clone()],
-            wanted: Wanted { tasks: Tasks::Any, jobs_max: 1, idle: inner.is_idle() },
-            candidates: vec![Candidate { job, key: record.key_in(home) }],
-            fill: false,
-            conflicts: 0,
-        };
-        let applied = inner.commit(Vec::new(), vec![Intent::Claim(claim)], None)?;
-        let lease = leases_of(inner, &session, applied)?.leases.pop();
+        let wanted = Wanted { tasks: Tasks::Any, jobs_max: 1, idle: inner.is_idle() };
+        let candidates = vec![Candidate { job, key: record.key_in(home) }];
+        let claim = Claim { candidates, fill: false, ..Claim::new(session.id, vec![record.queue], wanted) };
+        let lease = inner.claim(&session, Vec::new(), vec![Intent::Claim(claim)], Duration::ZERO)?.leases.pop();
         lease.ok_or_else(|| {
             Error::invalid(format!("job {job} was taken by another, or its queue is paused or at a limit"))
         })
@@ -197,13 +200,6 @@ impl Queue {
     }
 }
 
-pub(crate) fn enqueued(outcome: &Outcome) -> Result<JobId> {
-    match outcome {
-        Outcome::Enqueued { job, .. } => Ok(*job),
-        _ => Err(Error::corrupt("an enqueue was answered without its outcome")),
-    }
-}
-
 /// For how long a claim waits at a stone before it is sent anew.
 const WAIT_AT_STONE: Duration = Duration::from_secs(30);
 
@@ -222,16 +218,8 @@ impl Store {
         }
         pause();
         let session = self.inner.session()?;
-        let claim = Claim {
-            session: session.id,
-            queues: queues.to_vec(),
-            wanted: wanted.clone(),
-            candidates,
-            fill: true,
-            conflicts: 0,
-        };
-        let applied = self.inner.commit(Vec::new(), vec![Intent::Claim(claim)], None)?;
-        let answer = leases_of(&self.inner, &session, applied)?;
+        let claim = Claim { candidates, ..Claim::new(session.id, queues.to_vec(), wanted.clone()) };
+        let answer = self.inner.claim(&session, Vec::new(), vec![Intent::Claim(claim)], Duration::ZERO)?;
         // A claim whose candidates are all still there looks no further, and so at no suspect job.
         Ok(ClaimAnswer { suspects_wait: answer.suspects_wait || (suspects_wait && !answer.alone), ..answer })
     }

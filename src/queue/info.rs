@@ -12,7 +12,6 @@ use crate::{
     queue::{
         QueueConfig,
         config::config,
-        depend::with_waits,
         extra::WaitsRecord,
         id::{JobId, SessionId, Token},
         moves::task_name,
@@ -96,8 +95,8 @@ pub struct JobError {
 }
 
 impl JobInfo {
+    /// A job as it was found, with the numbers of what it waits for.
     pub(crate) fn of(rows: &dyn Rows, home: Home, job: JobRecord) -> Result<Self> {
-        let job = with_waits(rows, home, job)?;
         let extra = job.extra.as_ref();
         let timeout = extra.and_then(|extra| extra.timeout);
         let (unique, concurrency_key) = (job.unique().map(|unique| unique.key.clone()), job.key().map(str::to_owned));

@@ -80,8 +80,8 @@ impl Store {
     /// Waits until a job has completed, and gives its result. A job without one gives `()`.
     ///
     /// # Errors
-    /// `NotFound` for a job that never was, or a result that is gone; `TimedOut`; `Aborted` for a job that is dead, with
-    /// its last error, or was cancelled; `Invalid` for a result that is no `T`.
+    /// `NotFound` for a job that never was, or a result that is gone; `TimedOut`; `Aborted` for a job that is dead,
+    /// with its last error, or was cancelled; `Invalid` for a result that is no `T`.
     pub fn wait<T: serde::de::DeserializeOwned>(&self, id: JobId, timeout: Duration) -> Result<T> {
         let nothing = || crate::codec::Payload::json(&()).and_then(|unit| unit.decode());
         let Some(job) = self.wait_ended(id, timeout)? else {
@@ -153,7 +153,7 @@ impl Store {
     pub(crate) fn tend_each(&self, verb: Tend, jobs: &[JobId]) -> Result<Vec<Result<State>>> {
         let admin = Admin::Each { verb, jobs: jobs.to_vec() };
         let Outcome::SettledEach(each) = self.inner.perform(Intent::Administer(admin))? else {
-            return Err(Error::corrupt("an administration was answered without its outcome"));
+            return Err(Error::unanswered("an administration"));
         };
         let outcome = |each| match each {
             Each::Settled(settled) => Ok(settled.state),
@@ -165,10 +165,7 @@ impl Store {
     }
 
     fn administer(&self, admin: Admin) -> Result<Settled> {
-        match self.inner.perform(Intent::Administer(admin))? {
-            Outcome::Settled(settled) => Ok(settled),
-            _ => Err(Error::corrupt("an administration was answered without its outcome")),
-        }
+        self.inner.perform(Intent::Administer(admin))?.settled()
     }
 }
 

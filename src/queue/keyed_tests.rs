@@ -101,7 +101,7 @@ fn jobs_of_a_customer_at_its_limit_cost_a_claim_nothing() {
             rig.change(Vec::new(), batch).unwrap();
         }
         let id = rig.enqueue(keyed("idle"));
-        let tasks = Tasks::Named(HashSet::from(["task".to_owned()]));
+        let tasks = Tasks::Named(HashSet::from(["task".to_owned()]).into());
         let claim = Claim { wanted: Wanted { tasks, jobs_max: 1, idle: true }, ..claim(1) };
         let (reads, applied) = rig.rows.reads_of(|_| rig.try_change(Vec::new(), vec![Intent::Claim(claim)]));
         let crate::store::change::Outcome::Claimed(claimed) = &applied.unwrap().0.outcomes[0] else { panic!() };

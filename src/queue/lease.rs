@@ -3,7 +3,10 @@
 
 #[cfg(all(unix, feature = "isolation"))]
 mod child;
+mod claimed;
 mod run;
+
+pub(crate) use self::claimed::{ClaimAnswer, give_back_late, leases_of};
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -20,7 +23,6 @@ use crate::{
     error::{Error, ErrorKind, Result},
     queue::{
         Awaited, HeldJob,
-        claim::{ClaimedJob, Hijack},
         id::{JobId, Token},
         outbox::Outbox,
         reach::Reach,
@@ -29,10 +31,9 @@ use crate::{
     },
     store::{
         Store,
-        change::{Applied, Intent, Outcome},
-        inner::Inner,
+        change::Intent,
         keys::ById,
-        session::{RunNote, Session},
+        session::RunNote,
         ticket::Ticket,
         transaction::{self, Transaction},
         view::get_record,
@@ -77,46 +78,6 @@ struct Run {
 
 /// Ends what a handler has started elsewhere, when its run is called off.
 pub(crate) type StopHook = dyn Fn(StopReason) + Send + Sync;
-
-/// What a claim gave.
-pub(crate) struct ClaimAnswer {
-    pub(crate) leases: Vec<Lease>,
-    pub(crate) hijacks: Vec<Hijack>,
-    pub(crate) alone: bool,
-    pub(crate) suspects_wait: bool,
-}
-
-/// The leases in the answer to a claim.
-pub(crate) fn leases_of(inner: &Arc<Inner>, session: &Arc<Session>, applied: Applied) -> Result<ClaimAnswer> {
-    let claimed = applied.outcomes.into_iter().find_map(|outcome| match outcome {
-        Outcome::Claimed(claimed) => Some(claimed),
-        _ => None,
-    });
-    let claimed = claimed.ok_or_else(|| Error::corrupt("a claim was answered without its outcome"))?;
-    let token = claimed.token.unwrap_or(Token(0));
-    let lease = |job: ClaimedJob| {
-        session.take_in_hand(job.record.id, token);
-        Lease {
-            held: Arc::new(Held {
-                inner: Reach::Here { inner: inner.clone(), session: session.clone() },
-                task: job.task,
-                record: job.record,
-                token,
-                run: Mutex::default(),
-                is_settled: AtomicBool::new(false),
-                is_completed_in_transaction: AtomicBool::new(false),
-                outbox: Outbox::default(),
-                called_off: CalledOff::default(),
-            }),
-        }
-    };
-    Ok(ClaimAnswer {
-        leases: claimed.jobs.into_iter().map(lease).collect(),
-        hijacks: claimed.hijacks,
-        alone: claimed.alone,
-        suspects_wait: claimed.suspects_wait,
-    })
-}
 
 impl Lease {
     /// The job's id.
@@ -356,7 +317,7 @@ impl Lease {
             if outcome.is_ok() {
                 self.note_settled();
             }
-            return outcome.and_then(|outcome| settled_outcome(&outcome));
+            return outcome.and_then(|outcome| outcome.settled());
         }
         let ticket = self.submit(how)?;
         self.settled(&ticket)
@@ -374,10 +335,7 @@ impl Lease {
         if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::LeaseLost) || answer.is_ok() {
             self.note_settled();
         }
-        match answer?.outcomes.into_iter().next() {
-            Some(outcome) => settled_outcome(&outcome),
-            None => Err(Error::corrupt("a settlement was answered without its outcome")),
-        }
+        answer?.outcomes.first().ok_or_else(|| Error::unanswered("a settlement"))?.settled()
     }
 
     pub(crate) fn ending(&self, how: Ending) -> Settle {
@@ -421,7 +379,8 @@ impl Lease {
     /// As [`Lease::start`]; whether the work may begin.
     pub(crate) fn start_unless_withdrawn(&self) -> Result<bool> {
         let mut run = self.run();
-        if run.is_withdrawn {
+        // Where its time was over before its thread came to it, it has failed by that.
+        if run.is_withdrawn || run.is_timed_out {
             return Ok(false);
         }
         if run.started_at.is_none() {
@@ -514,28 +473,25 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         // In a child process it is the parent that holds the lease.
-        let Some((_, session)) = self.inner.here() else { return };
-        if !self.is_settled.load(Ordering::Acquire) {
-            // Nobody waits for the answer. Where it fails, what this process holds and nobody has in hand is found by
-            // its maintenance, or at the end of the session.
+        let Some((inner, session)) = self.inner.here() else { return };
+        let is_unsettled = !self.is_settled.load(Ordering::Acquire);
+        if is_unsettled {
             let started_at = self.run.get_mut().unwrap_or_else(PoisonError::into_inner).started_at;
             let settle = self.giving_back(started_at);
             let _ = self.inner.submit(Intent::Settle(settle), self.record.id, None);
         }
         session.let_go(self.record.id, self.token);
+        if is_unsettled {
+            // Nobody waits for the answer. Where it fails, what this process holds and nobody has in hand is found by
+            // its maintenance, or at the end of the session.
+            inner.doubt_leases();
+        }
         // Whoever finds that a job which runs at most once was left unsettled must know that it had begun.
         if let Some(note) = self.run.get_mut().unwrap_or_else(PoisonError::into_inner).note.take()
             && !self.record.is_at_most_once()
         {
             let _ = note.clear();
         }
-    }
-}
-
-fn settled_outcome(outcome: &Outcome) -> Result<Settled> {
-    match outcome {
-        Outcome::Settled(settled) => Ok(*settled),
-        _ => Err(Error::corrupt("a settlement was answered without its outcome")),
     }
 }
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::rig_tests::{QUEUE, Rig, claim, ids, job, reclaim};
 use crate::{
     clock::Timestamp,
+    codec,
+    engine::RowSet,
     error::ErrorKind,
     queue::{
         admin::Admin,
@@ -12,12 +14,15 @@ use crate::{
         config::{QueueSetting, RateRecord},
         enqueue::{NewJob, When},
         id::JobId,
-        rate::next_token,
+        rate::{bucket_of, next_token},
         settle::{Ending, Settle},
         state::State,
     },
     stone::parked_queues,
-    store::change::{Candidate, Intent},
+    store::{
+        change::{Candidate, Intent},
+        keys,
+    },
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -135,6 +140,46 @@ fn claim_that_finds_no_token_writes_nothing_and_the_bucket_is_filled_when_one_ha
     assert_eq!(next_token(&rig.rows, rig.now).unwrap(), None, "who waits was told");
     assert!(rig.try_change(Vec::new(), vec![promote()]).unwrap().1.is_empty(), "and is told once");
     assert_eq!(rig.claim(claim(9)).jobs.len(), 1);
+}
+
+#[test]
+fn batch_into_a_queue_of_limited_size_reads_its_numbers_once() {
+    let reads = |size_max: Option<u64>, jobs: usize| {
+        let mut rig = Rig::new();
+        enqueue(&mut rig, 1);
+        configure(&mut rig, QueueSetting::SizeMax(size_max));
+        let batch = vec![Intent::Enqueue(job("task")); jobs];
+        rig.rows.reads_of(|_| rig.try_change(Vec::new(), batch).unwrap()).0
+    };
+    assert_eq!(reads(Some(100), 20) - reads(Some(100), 10), reads(None, 20) - reads(None, 10));
+}
+
+/// S28.
+#[test]
+fn bucket_or_configuration_that_this_build_can_not_read_keeps_no_token_of_another_queue_back() {
+    let mut rig = Rig::new();
+    configure(&mut rig, rate(1, SECOND, 1));
+    enqueue(&mut rig, 2);
+    rig.claim_one();
+    rig.is_checked = false;
+    for strange in ["a", "b"] {
+        let admin = Admin::ConfigureQueue { queue: strange.into(), settings: vec![rate(1, SECOND, 1)] };
+        rig.administer(admin).unwrap();
+        let [config, bucket] = [keys::queue_config(strange), keys::bucket(strange)];
+        let sound = codec::encode(&bucket_of(0, rig.now)).unwrap();
+        let mut key = config.clone();
+        rig.rows.write(RowSet::from([(bucket.clone(), Some(sound))]));
+        if strange == "b" {
+            key = bucket;
+        }
+        let mut bytes = rig.rows.all()[&key].clone();
+        bytes[1] = 99;
+        rig.rows.write(RowSet::from([(key, Some(bytes))]));
+    }
+    assert_eq!(next_token(&rig.rows, rig.now).unwrap(), Some(rig.now.after(SECOND)));
+    rig.advance(SECOND);
+    rig.promote();
+    assert_eq!(next_token(&rig.rows, rig.now).unwrap(), None, "who waits was told");
 }
 
 #[test]

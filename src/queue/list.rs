@@ -8,6 +8,7 @@ use crate::{
     queue::{
         JobInfo,
         chunks::Chunks,
+        depend::with_waits,
         id::JobId,
         moves::find,
         record::{Home, JobRecord},
@@ -107,7 +108,7 @@ pub(crate) fn list(rows: &dyn Rows, filter: &JobFilter, limit: usize) -> Result<
         }
         // S28: a row that this build can't read is told of by `check`, and does not end the listing.
         let Ok(record) = codec::decode::<JobRecord>(&bytes) else { continue };
-        let job = JobInfo::of(rows, source.home, record)?;
+        let job = JobInfo::of(rows, source.home, with_waits(rows, source.home, record)?)?;
         if filter.admits(&job) {
             listed.push(job);
         }

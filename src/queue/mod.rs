@@ -43,6 +43,7 @@ pub(crate) mod room;
 pub(crate) mod schedule;
 pub(crate) mod select;
 pub(crate) mod settle;
+mod slice;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod sweep;
@@ -56,6 +57,8 @@ mod control_tests;
 mod depend_tests;
 #[cfg(test)]
 mod keyed_tests;
+#[cfg(test)]
+mod late_claim_tests;
 #[cfg(test)]
 mod limit_tests;
 #[cfg(test)]

@@ -257,7 +257,7 @@ fn step(rig: &mut Rig, model: &mut Model, verb: &Verb) {
             let claimed = rig.claim(Claim {
                 session: SESSIONS[*session],
                 queues: order.iter().map(|queue| QUEUES[*queue].to_owned()).collect(),
-                wanted: Wanted { tasks: Tasks::Named(tasks_named), jobs_max: *jobs_max, idle: *idle },
+                wanted: Wanted { tasks: Tasks::Named(tasks_named.into()), jobs_max: *jobs_max, idle: *idle },
                 candidates: Vec::new(),
                 fill: true,
                 conflicts: 0,

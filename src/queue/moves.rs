@@ -1,7 +1,10 @@
 //! How a job's row moves from family to family, with all that must move along: the indexes by time, its unique key, its
 //! place, the lane it is in, and the counters. The verbs say where; only this file says how.
 
+use std::time::Duration;
+
 use crate::{
+    clock::Timestamp,
     codec,
     engine::Rows,
     error::{Error, Result},
@@ -10,13 +13,14 @@ use crate::{
         id::{JobId, Place, Token},
         lane::Lane,
         log,
-        record::{Finish, Home, JobRecord, TaskRecord},
+        record::{Finish, HeadRecord, Home, JobRecord, TaskRecord},
         state::State,
     },
     store::{
         apply::Context,
         keys::{self, ById},
         object::StoreRecord,
+        settings::Settings,
         view::{first_rows, for_each, get_record, inconsistent},
     },
 };
@@ -83,6 +87,11 @@ impl Context<'_> {
         Ok(())
     }
 
+    /// Where a job is that may run from then on.
+    pub(crate) fn home_at(&self, run_at: Option<Timestamp>) -> Home {
+        if run_at.is_some_and(|at| at > self.now) { Home::ById(ById::Due) } else { Home::Ready }
+    }
+
     /// Puts a job that nobody holds any more back into the queue, under its old place.
     pub(crate) fn put_back(&mut self, mut job: JobRecord) -> Result<()> {
         job.lease = None;
@@ -91,7 +100,7 @@ impl Context<'_> {
     }
 
     /// Puts a job that ran among the scheduled ones, or the ready ones where that time has come.
-    pub(crate) fn put_later(&mut self, mut job: JobRecord, delay: std::time::Duration) -> Result<()> {
+    pub(crate) fn put_later(&mut self, mut job: JobRecord, delay: Duration) -> Result<()> {
         job.lease = None;
         job.progress = None;
         let at = self.now.after(delay);
@@ -111,37 +120,42 @@ impl Context<'_> {
         let (keeps, retention) = (config.keeps_completed, config.retention_completed);
         job.finish = Some(Finish::Completed);
         if job.result.is_some() || job.keep || keeps {
-            let retention = retention.unwrap_or(self.settings()?.retention_completed);
+            let retention = self.retention(retention, |all| all.retention_completed)?;
             return self.end(job, ById::Finished, retention);
         }
         // A job that is kept for its unique key alone goes when that does.
         let unique = job.unique().filter(|unique| unique.states.contains(State::Completed));
         match unique.map(|unique| unique.until) {
             Some(None) => {
-                let retention = retention.unwrap_or(self.settings()?.retention_completed);
+                let retention = self.retention(retention, |all| all.retention_completed)?;
                 self.end(job, ById::Finished, retention)
             }
-            Some(Some(until)) if until > self.now => self.end(job, ById::Finished, std::time::Duration::ZERO),
+            Some(Some(until)) if until > self.now => self.end(job, ById::Finished, Duration::ZERO),
             _ => self.forget(&job),
         }
     }
 
     pub(crate) fn end_cancelled(&mut self, mut job: JobRecord) -> Result<()> {
-        let retention = self.config(&job.queue)?.retention_cancelled;
-        let retention = retention.unwrap_or(self.settings()?.retention_cancelled);
+        let own = self.config(&job.queue)?.retention_cancelled;
+        let retention = self.retention(own, |all| all.retention_cancelled)?;
         job.finish = Some(Finish::Cancelled);
         self.note_end(&mut job, End::Cancelled);
         self.end(job, ById::Finished, retention)
     }
 
     pub(crate) fn end_dead(&mut self, mut job: JobRecord) -> Result<()> {
-        let retention = self.config(&job.queue)?.retention_dead;
-        let retention = retention.unwrap_or(self.settings()?.retention_dead);
+        let own = self.config(&job.queue)?.retention_dead;
+        let retention = self.retention(own, |all| all.retention_dead)?;
         self.note_end(&mut job, End::Dead);
         self.end(job, ById::Dead, retention)
     }
 
-    fn end(&mut self, mut job: JobRecord, family: ById, retention: std::time::Duration) -> Result<()> {
+    /// For how long what has ended is kept: as its queue says, else as the store does.
+    fn retention(&mut self, own: Option<Duration>, of_all: fn(&Settings) -> Duration) -> Result<Duration> {
+        own.map_or_else(|| self.settings().map(|all| of_all(&all)), Ok)
+    }
+
+    fn end(&mut self, mut job: JobRecord, family: ById, retention: Duration) -> Result<()> {
         job.lease = None;
         job.suspect = false;
         job.cancelling = false;
@@ -166,13 +180,9 @@ impl Context<'_> {
     /// its cancelling.
     pub(crate) fn purge(&mut self, job: JobRecord, home: Home) -> Result<()> {
         let has_others = job.extra.as_ref().is_some_and(|extra| extra.has_dependents);
-        let state = job.state_in(home);
-        if !has_others || state.is_final() {
-            self.take_out(&job, home);
-            return self.forget(&job);
-        }
+        let is_told = has_others && !job.state_in(home).is_final();
         self.take_out(&job, home);
-        self.end_cancelled(job)
+        if is_told { self.end_cancelled(job) } else { self.forget(&job) }
     }
 
     /// Removes the row that tells a job's place; it has one only where that is not its id, and one with a concurrency
@@ -197,6 +207,18 @@ impl Context<'_> {
         let place = Place { version: self.version.0, index: self.next_index };
         self.next_index += 1;
         place
+    }
+
+    pub(crate) fn head(&self, queue: &str) -> Result<HeadRecord> {
+        Ok(get_record(&self.rows, &keys::head(queue))?.unwrap_or_default())
+    }
+
+    /// Writes a queue's head as this change's: a claim by what was seen before is to know, and those that wait are
+    /// tried.
+    pub(crate) fn bump_head(&mut self, queue: &str, mut head: HeadRecord) -> Result<()> {
+        head.version = self.version;
+        head.by = self.change.writer.clone();
+        self.rows.put_record(keys::head(queue), &head)
     }
 
     /// Makes the lane's row if there is none yet.

@@ -13,8 +13,10 @@ use crate::{
 pub(crate) struct Outbox(Mutex<Vec<NewJob>>);
 
 impl Outbox {
-    fn add(&self, more: Vec<NewJob>) -> Result<()> {
+    /// Adds jobs, which are told how many come before them.
+    fn add(&self, make: impl FnOnce(usize) -> Result<Vec<NewJob>>) -> Result<()> {
         let mut jobs = self.jobs();
+        let more = make(jobs.len())?;
         let bytes: usize = jobs.iter().chain(&more).map(NewJob::payload_bytes).sum();
         if jobs.len() + more.len() > BATCH_JOBS_MAX || bytes > CHANGE_BYTES_MAX {
             return Err(Error::invalid(format!(
@@ -59,7 +61,7 @@ impl Lease {
     pub fn enqueue(&self, queue: &str, job: impl IntoJob) -> Result<()> {
         let job = job.into_job().for_queue(queue)?;
         job.check()?;
-        self.add_to_outbox(vec![job])
+        self.add_to_outbox(|_| Ok(vec![job]))
     }
 
     /// Enqueues jobs that have to do with each other in the same commit as the completion of this one, as
@@ -68,25 +70,26 @@ impl Lease {
     /// # Errors
     /// As [`Lease::enqueue`].
     pub fn enqueue_flow(&self, flow: Flow) -> Result<()> {
-        let offset = self.outbox().jobs().len();
-        let jobs = flow.into_jobs(offset)?;
-        jobs.iter().try_for_each(|job| job.check().map(|_| ()))?;
-        self.add_to_outbox(jobs)
+        self.add_to_outbox(|offset| {
+            let jobs = flow.into_jobs(offset)?;
+            jobs.iter().try_for_each(|job| job.check().map(|_| ()))?;
+            Ok(jobs)
+        })
     }
 
     /// What a child process has enqueued for its run, which the parent settles.
     #[cfg(all(unix, feature = "isolation"))]
     pub(crate) fn enqueue_for_child(&self, jobs: Vec<NewJob>) -> Result<()> {
-        self.outbox().add(jobs)
+        self.outbox().add(|_| Ok(jobs))
     }
 
-    fn add_to_outbox(&self, jobs: Vec<NewJob>) -> Result<()> {
+    fn add_to_outbox(&self, make: impl FnOnce(usize) -> Result<Vec<NewJob>>) -> Result<()> {
         if self.is_settled() {
             return Err(Error::invalid(format!(
                 "job {} is settled, and enqueues nothing any more; enqueue before, or by its store",
                 self.id()
             )));
         }
-        self.outbox().add(jobs)
+        self.outbox().add(make)
     }
 }

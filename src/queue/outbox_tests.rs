@@ -10,7 +10,7 @@ use super::rig_tests::{Rig, claim, job};
 use crate::{
     codec::Payload,
     queue::{
-        JobRequest,
+        Flow, JobRequest,
         claim::Claim,
         enqueue::{Dependency, NewExtra, NewJob},
         id::JobId,
@@ -140,6 +140,32 @@ fn job_of_a_settlement_may_wait_for_the_very_job_that_is_settled() {
         let settle = if each { Intent::SettleEach(vec![settlement]) } else { Intent::Settle(settlement) };
         rig.intent(settle).unwrap();
         assert_eq!((rig.stats("a").waiting, rig.stats("a").ready), (0, 1));
+    }
+}
+
+#[test]
+fn flows_that_a_run_enqueues_from_several_threads_are_numbered_by_where_they_stand() {
+    const FLOWS: usize = 500;
+    let store = Store::in_memory().unwrap();
+    let queue = store.queue("q");
+    queue.enqueue(JobRequest::new("task", &())).unwrap();
+    let lease = queue.claim(1, Duration::ZERO).unwrap().remove(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..FLOWS {
+                    let mut flow = Flow::new();
+                    flow.chain("q", ["first", "second"].map(|task| JobRequest::new(task, &())));
+                    lease.enqueue_flow(flow).unwrap();
+                }
+            });
+        }
+    });
+    let jobs = lease.outbox().to_vec();
+    assert_eq!(jobs.len(), 4 * 2 * FLOWS);
+    for (index, job) in jobs.iter().enumerate().filter(|(_, job)| job.task == "second") {
+        let before = u32::try_from(index).unwrap() - 1;
+        assert_eq!(job.extra.as_ref().unwrap().after, [Dependency::Enqueued(before)]);
     }
 }
 

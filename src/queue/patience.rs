@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     clock::{deadline_after, monotonic},
     error::{Error, ErrorKind, Result},
-    queue::{IntoJob, Queue, config::config, enqueue::NewJob, handle::enqueued, id::JobId, record::CountRecord},
+    queue::{IntoJob, Queue, config::config, enqueue::NewJob, id::JobId, record::CountRecord},
     store::{
         Store,
         change::{Intent, Outcome},
@@ -29,7 +29,7 @@ impl Queue {
     /// # Errors
     /// As [`Queue::enqueue`]; `TimedOut` where there was no room for so long: nothing was written.
     pub fn enqueue_within(&self, job: impl IntoJob, patience: Duration) -> Result<JobId> {
-        enqueued(&self.store().enqueue_within(&job.into_job().for_queue(self.name())?, patience)?)
+        self.store().enqueue_within(&job.into_job().for_queue(self.name())?, patience)?.enqueued()
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
         apply::Context,
         change::{Intent, Outcome},
         keys,
-        view::{first_rows, for_each, get_record},
+        view::{first_rows, for_each},
     },
 };
 
@@ -71,15 +71,13 @@ impl Store {
 
 pub(crate) fn set_queue(context: &mut Context<'_>, queue: &str, paused: bool) -> Result<Outcome> {
     check_name("queue", queue)?;
-    let found: Option<HeadRecord> = get_record(&context.rows, &keys::head(queue))?;
     // A queue that is not known has nothing to be resumed, and none is made for that.
-    if found.is_none() && !paused {
+    if !paused && context.rows.get(&keys::head(queue))?.is_none() {
         return Ok(Outcome::Done);
     }
-    let mut head = found.unwrap_or_default();
+    let head = context.head(queue)?;
     if head.paused != paused {
-        head.paused = paused;
-        write_head(context, queue, head)?;
+        context.bump_head(queue, HeadRecord { paused, ..head })?;
     }
     context.note_queue(queue)?;
     Ok(Outcome::Done)
@@ -101,8 +99,8 @@ pub(crate) fn set_task(context: &mut Context<'_>, task: &str, paused: bool) -> R
     let lanes = lanes.iter().filter_map(|(key, _)| keys::lane_of(key));
     let queues: BTreeSet<String> = lanes.filter(|(_, lane)| lane.task == number).map(|(queue, _)| queue).collect();
     for queue in queues {
-        let head: HeadRecord = get_record(&context.rows, &keys::head(&queue))?.unwrap_or_default();
-        write_head(context, &queue, head)?;
+        let head = context.head(&queue)?;
+        context.bump_head(&queue, head)?;
     }
     Ok(Outcome::Done)
 }
@@ -110,10 +108,4 @@ pub(crate) fn set_task(context: &mut Context<'_>, task: &str, paused: bool) -> R
 /// Whether a job of the task was ever enqueued, or the task paused.
 fn is_known(rows: &dyn Rows, task: &str) -> Result<bool> {
     Ok(rows.get(&keys::task_number(task))?.is_some())
-}
-
-fn write_head(context: &mut Context<'_>, queue: &str, mut head: HeadRecord) -> Result<()> {
-    head.version = context.version;
-    head.by = context.change.writer.clone();
-    context.rows.put_record(keys::head(queue), &head)
 }

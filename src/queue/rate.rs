@@ -12,7 +12,7 @@ use crate::{
     clock::{Timestamp, millis},
     codec::Record,
     engine::Rows,
-    error::Result,
+    error::{ErrorKind, Result},
     queue::config::{RateRecord, config},
     store::{
         apply::Context,
@@ -89,13 +89,17 @@ pub(crate) fn next_token(rows: &dyn Rows, now: Timestamp) -> Result<Option<Times
     Ok(next)
 }
 
+/// The buckets that there are. What this build can't read is left to one that can.
 fn buckets(rows: &dyn Rows) -> Result<Vec<(String, BucketRecord, RateRecord)>> {
     let mut buckets = Vec::new();
     for (key, bytes) in first_rows(rows, &keys::buckets(), usize::MAX)? {
         let queue = keys::root_name(&key);
-        if let Some(rate) = config(rows, &queue)?.and_then(|config| config.rate) {
-            buckets.push((queue, crate::codec::decode(&bytes)?, rate));
-        }
+        let rate = match config(rows, &queue) {
+            Ok(config) => config.and_then(|config| config.rate),
+            Err(error) if error.kind() == ErrorKind::Corrupt => None,
+            Err(error) => return Err(error),
+        };
+        buckets.extend(rate.zip(crate::codec::decode(&bytes).ok()).map(|(rate, bucket)| (queue, bucket, rate)));
     }
     Ok(buckets)
 }

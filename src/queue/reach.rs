@@ -54,7 +54,7 @@ impl Reach {
             Self::Parent(_) => {
                 let applied = self.commit(Vec::new(), vec![intent], None)?;
                 let outcome = applied.outcomes.into_iter().next();
-                outcome.ok_or_else(|| Error::corrupt("a change was answered without its outcome"))
+                outcome.ok_or_else(|| Error::unanswered("a change"))
             }
         }
     }

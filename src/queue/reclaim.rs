@@ -2,23 +2,20 @@
 //! change; whoever commits it looks at the file again just before. Reads: a slice of the held family, never more than
 //! runs now. Writes: the rows of that session's jobs.
 
-use std::ops::ControlFlow;
-
 use serde::{Deserialize, Serialize};
 
 use crate::{
     clock::Timestamp,
-    codec,
-    engine::Rows,
     error::Result,
     queue::{
         id::{JobId, SessionId, Token},
         record::{Home, JobRecord},
+        slice::slice,
     },
     store::{
         apply::Context,
-        change::{CHANGE_BYTES_MAX, Outcome},
-        keys::ById,
+        change::Outcome,
+        keys::{self, ById},
     },
 };
 
@@ -95,26 +92,9 @@ pub(crate) fn reclaim(context: &mut Context<'_>, reclaim: &Reclaim) -> Result<Ou
     if let Some(after) = reclaim.after {
         range = range.after(&ById::Held.key(after));
     }
-    let mut jobs: Vec<JobRecord> = Vec::new();
-    let (mut walked, mut taken_bytes, mut is_cut) = (0, 0, false);
-    let mut last = None;
-    context.rows.visit(&range.start, &range.end, &mut |key, bytes| {
-        if walked == reclaim.limit {
-            return Ok(ControlFlow::Break(()));
-        }
-        walked += 1;
-        last = crate::store::keys::id_at_end(key);
-        // A row that this build can't read is somebody else's to take back.
-        if let Ok(job) = codec::decode::<JobRecord>(bytes)
-            && job.lease.as_ref().is_some_and(|lease| lease.session == reclaim.session)
-        {
-            taken_bytes += bytes.len();
-            jobs.push(job);
-        }
-        is_cut = taken_bytes >= CHANGE_BYTES_MAX;
-        Ok(if is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-    })?;
-    let mut reclaimed = Reclaimed { next: last.filter(|_| is_cut || walked == reclaim.limit), ..Reclaimed::default() };
+    let is_of_session = |job: &JobRecord| job.lease.as_ref().is_some_and(|lease| lease.session == reclaim.session);
+    let (jobs, last) = slice(&context.rows, &range, reclaim.limit, is_of_session)?;
+    let mut reclaimed = Reclaimed { next: last.and_then(|key| keys::id_at_end(&key)), ..Reclaimed::default() };
     for job in jobs {
         take_back(context, reclaim, job, &mut reclaimed)?;
     }

@@ -7,7 +7,7 @@ use super::admin::{Admin, after_end, refused, settled};
 use crate::{
     clock::Timestamp,
     error::{Error, Result},
-    queue::{depend::with_waits, enqueue::When, id::JobId, lane::check_priority, record::Home, state::State},
+    queue::{enqueue::When, id::JobId, lane::check_priority, record::Home, state::State},
     store::{
         Store,
         apply::Context,
@@ -68,10 +68,8 @@ impl Reschedule {
     /// `NotFound`; `Invalid` for a job that runs or has ended, a priority out of range, and where nothing is to change.
     pub fn commit(self) -> Result<State> {
         let Self { store, job, priority, when } = self;
-        match store.inner.perform(Intent::Administer(Admin::Reschedule { job, priority, when }))? {
-            Outcome::Settled(settled) => Ok(settled.state),
-            _ => Err(Error::corrupt("a rescheduling was answered without its outcome")),
-        }
+        let admin = Admin::Reschedule { job, priority, when };
+        Ok(store.inner.perform(Intent::Administer(admin))?.settled()?.state)
     }
 }
 
@@ -86,7 +84,6 @@ pub(crate) fn reschedule(
     }
     let priority = priority.map(check_priority).transpose()?;
     let (home, before) = context.find(id)?;
-    let before = with_waits(&context.rows, home, before)?;
     match home {
         Home::Ready | Home::ById(ById::Due | ById::Waiting) => {}
         Home::ById(ById::Held) => return Err(refused(&before, home, "rescheduled", "it runs now; release it first")),
@@ -108,12 +105,10 @@ pub(crate) fn reschedule(
         (Some(When::After(delay)), None) => job.run_at = (!delay.is_zero()).then(|| context.now.after(delay)),
         (Some(When::At(at)), None) => job.run_at = Some(at),
     }
-    let is_due_later = job.run_at.is_some_and(|at| at > context.now);
     let new_home = match home {
         Home::ById(ById::Waiting) => home,
         _ if when.is_none() => home,
-        _ if is_due_later => Home::ById(ById::Due),
-        _ => Home::Ready,
+        _ => context.home_at(job.run_at),
     };
     let outcome = settled(&job, job.state_in(new_home));
     if (new_home, &job) != (home, &before) {

@@ -293,14 +293,7 @@ pub(crate) fn unique(key: &str) -> NewExtra {
 
 /// A claim of an idle worker for the next jobs, whatever their tasks.
 pub(crate) fn claim(jobs_max: usize) -> Claim {
-    Claim {
-        session: SESSION,
-        queues: vec![QUEUE.into()],
-        wanted: Wanted { tasks: Tasks::Any, jobs_max, idle: true },
-        candidates: Vec::new(),
-        fill: true,
-        conflicts: 0,
-    }
+    Claim::new(SESSION, vec![QUEUE.into()], Wanted { tasks: Tasks::Any, jobs_max, idle: true })
 }
 
 /// A reclaim of a session that had begun nothing.

@@ -18,7 +18,10 @@ use crate::{
         settle::Ending,
         state::State,
     },
-    store::change::{Guard, Intent, Outcome},
+    store::{
+        change::{Guard, Intent, Outcome},
+        keys::ById,
+    },
 };
 
 const MINUTE: Duration = Duration::from_mins(1);
@@ -52,12 +55,12 @@ fn ended(rig: &mut Rig) -> [JobId; 3] {
 fn job_becomes_ready_when_its_time_has_come_and_not_a_millisecond_before() {
     let mut rig = Rig::new();
     let id = rig.enqueue(after(MINUTE));
-    assert_eq!(next_due(&rig.rows).unwrap(), Some(rig.now.after(MINUTE)));
+    assert_eq!(next_due(&rig.rows, rig.now).unwrap(), Some(rig.now.after(MINUTE)));
     rig.advance(MINUTE.checked_sub(Duration::from_millis(1)).unwrap());
     assert_eq!((rig.promote(), rig.state(id)), (0, Some(State::Scheduled)));
     rig.advance(Duration::from_millis(1));
     assert_eq!((rig.promote(), rig.state(id), rig.promote()), (1, Some(State::Ready), 0));
-    assert_eq!(next_due(&rig.rows).unwrap(), None);
+    assert_eq!(next_due(&rig.rows, rig.now).unwrap(), None);
 }
 
 #[test]
@@ -204,6 +207,45 @@ fn job_that_this_build_can_not_read_holds_up_no_other() {
     let error = crate::queue::moves::find(&rig.rows, strange).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains("schema 99"), "{error}");
+}
+
+/// S28: the jobs in front are more than one change promotes or prunes.
+#[test]
+fn jobs_that_this_build_can_not_read_keep_none_behind_them_from_being_promoted_or_pruned() {
+    let mut rig = Rig::new();
+    rig.is_checked = false;
+    let strange = |rig: &mut Rig, home: ById, id| {
+        let key = home.key(id);
+        let mut bytes = rig.rows.all()[&key].clone();
+        bytes[1] = 99;
+        rig.rows.write(RowSet::from([(key, Some(bytes))]));
+    };
+    for _ in 0..3 {
+        let id = rig.enqueue(after(MINUTE));
+        strange(&mut rig, ById::Due, id);
+    }
+    let [first, second] = [2, 3].map(|minutes| rig.enqueue(after(MINUTE * minutes)));
+    rig.advance(MINUTE * 2);
+    assert_eq!(next_due(&rig.rows, rig.now).unwrap(), Some(rig.now), "what can't be read is not waited for");
+    let Outcome::Promoted { jobs } = rig.intent(Intent::Promote { limit: 1 }).unwrap() else { panic!("not promoted") };
+    assert_eq!((jobs, rig.state(first)), (1, Some(State::Ready)));
+    assert_eq!(next_due(&rig.rows, rig.now).unwrap(), Some(rig.now.after(MINUTE)));
+    assert_eq!(rig.promote(), 0);
+    rig.advance(MINUTE);
+    assert_eq!((rig.promote(), rig.state(second)), (1, Some(State::Ready)));
+
+    for _ in 0..4 {
+        let id = rig.enqueue(job("a"));
+        rig.administer(Admin::Cancel { job: id }).unwrap();
+        strange(&mut rig, ById::Finished, id);
+    }
+    rig.advance(MINUTE);
+    for job in [first, second] {
+        rig.administer(Admin::Cancel { job }).unwrap();
+    }
+    rig.advance(DAY * 30);
+    assert_eq!([prune(&mut rig, 1), prune(&mut rig, 2), prune(&mut rig, 2)], [1, 1, 0]);
+    assert_eq!([first, second].map(|id| rig.state(id)), [None; 2]);
 }
 
 #[test]

@@ -2,7 +2,10 @@
 //! of the queue and then only rows that it takes (and one more per lane), so what can't run costs nothing to skip
 //! (S46). A lane of jobs with concurrency keys is read through its index: the first job of each key that lets one run.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +30,8 @@ const CHUNK_ROWS: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Tasks {
     Any,
-    Named(HashSet<String>),
+    /// Shared, since each claim of a worker names the same.
+    Named(Arc<HashSet<String>>),
 }
 
 /// What a claim may take.

@@ -31,7 +31,7 @@ fn enqueue_many(rig: &mut Rig, count: usize, new: &NewJob) {
 }
 
 fn only(task: &str) -> Wanted {
-    Wanted { tasks: Tasks::Named(HashSet::from([task.to_owned()])), jobs_max: 1, idle: true }
+    Wanted { tasks: Tasks::Named(HashSet::from([task.to_owned()]).into()), jobs_max: 1, idle: true }
 }
 
 /// The rows that a worker which knows one task reads to find the next job: for its peek, and for the claim.

@@ -1,27 +1,25 @@
 //! What is done to many jobs at once: to remove them, or to retry them. Each change walks a bounded slice of the rows
 //! of one state; the caller goes on where it ended, up to the jobs that were there when it began.
 
-use std::ops::ControlFlow;
-
 use serde::{Deserialize, Serialize};
 
 use super::{
-    admin::{Admin, retry_found},
+    admin::{Admin, is_not_yet, retry_found},
     list::JobFilter,
 };
 use crate::{
-    codec,
-    engine::Rows as _,
     error::{Error, ErrorKind, Result},
     queue::{
+        depend::with_waits,
         moves::task_name,
         record::{Home, JobRecord},
+        slice::slice,
         state::State,
     },
     store::{
         Store,
         apply::Context,
-        change::{CHANGE_BYTES_MAX, Intent, Outcome},
+        change::{Intent, Outcome},
         conflict::Version,
         keys::{self, ById, Range},
     },
@@ -47,7 +45,8 @@ pub(crate) struct Sweep {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Swept {
     pub(crate) jobs: u64,
-    /// Jobs that could not be retried, since another holds their unique key.
+    /// Jobs that could not be retried: another holds their unique key, they run at most once, or not all that waited
+    /// for them know yet.
     pub(crate) refused: u64,
     /// Where the next slice begins; nothing at the end.
     pub(crate) next: Option<Vec<u8>>,
@@ -81,7 +80,7 @@ impl Store {
 
     /// Puts all jobs back with all their attempts that a filter admits and that are dead, or in another state that it
     /// names: cancelled, or scheduled, which run now. Gives how many; those stay as they are whose unique key another
-    /// job holds by now.
+    /// job holds by now, that run at most once, or that so many waited for that not all of them know yet.
     ///
     /// ```
     /// # use casque::JobFilter;
@@ -121,7 +120,7 @@ impl Store {
             };
             loop {
                 let Outcome::Swept(slice) = self.inner.perform(Intent::Administer(admin(sweep.clone())))? else {
-                    return Err(Error::corrupt("a sweep was answered without its outcome"));
+                    return Err(Error::unanswered("a sweep"));
                 };
                 all.jobs += slice.jobs;
                 all.refused += slice.refused;
@@ -139,9 +138,11 @@ pub(crate) fn purge(context: &mut Context<'_>, sweep: &Sweep) -> Result<Outcome>
     if sweep.state == State::Running {
         return Err(Error::invalid("running jobs can't be purged; cancel them"));
     }
-    let (jobs, next) = slice(context, sweep)?;
+    let (jobs, next) = jobs_of(context, sweep)?;
     let mut swept = Swept { next, ..Swept::default() };
     for (home, job) in jobs {
+        // Of one that stays it is told from then on how those ended that it waited for.
+        let job = with_waits(&context.rows, home, job)?;
         context.purge(job, home)?;
         swept.jobs += 1;
     }
@@ -149,13 +150,14 @@ pub(crate) fn purge(context: &mut Context<'_>, sweep: &Sweep) -> Result<Outcome>
 }
 
 pub(crate) fn retry_all(context: &mut Context<'_>, sweep: &Sweep) -> Result<Outcome> {
-    let (jobs, next) = slice(context, sweep)?;
+    let (jobs, next) = jobs_of(context, sweep)?;
     let mut swept = Swept { next, ..Swept::default() };
     for (home, job) in jobs {
+        let id = job.id;
         match retry_found(context, home, job) {
             Ok(_) => swept.jobs += 1,
             // What is refused left no trace.
-            Err(error) if error.kind() == ErrorKind::Invalid => swept.refused += 1,
+            Err(error) if error.kind() == ErrorKind::Invalid || is_not_yet(context, id, &error)? => swept.refused += 1,
             Err(error) => return Err(error),
         }
     }
@@ -164,42 +166,28 @@ pub(crate) fn retry_all(context: &mut Context<'_>, sweep: &Sweep) -> Result<Outc
 
 /// The jobs of a slice, and where the next one begins.
 #[allow(clippy::type_complexity, reason = "used twice, just above")]
-fn slice(context: &Context<'_>, sweep: &Sweep) -> Result<(Vec<(Home, JobRecord)>, Option<Vec<u8>>)> {
+fn jobs_of(context: &Context<'_>, sweep: &Sweep) -> Result<(Vec<(Home, JobRecord)>, Option<Vec<u8>>)> {
     let (home, mut range, beyond) = family(sweep);
     if let Some(after) = &sweep.after {
         range = range.after(after);
     }
-    let (mut found, mut walked, mut last) = (Vec::new(), 0, None);
-    let (mut taken_bytes, mut is_cut) = (0, false);
-    context.rows.visit(&range.start, &range.end, &mut |key, bytes| {
-        if walked == sweep.limit {
-            return Ok(ControlFlow::Break(()));
-        }
-        walked += 1;
-        last = Some(key.to_vec());
-        // A row that this build can't read is left to one that can.
-        if let Ok(job) = codec::decode::<JobRecord>(bytes) {
-            taken_bytes += bytes.len();
-            found.push(job);
-        }
-        is_cut = taken_bytes >= CHANGE_BYTES_MAX;
-        Ok(if is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-    })?;
+    let is_wanted = |job: &JobRecord| {
+        job.state_in(home) == sweep.state
+            && job.id.version <= sweep.newest.0
+            && sweep.queue.as_ref().is_none_or(|queue| *queue == job.queue)
+    };
+    let (found, last) = slice(&context.rows, &range, sweep.limit, is_wanted)?;
     let mut jobs = Vec::new();
     for job in found {
-        let is_wanted = job.state_in(home) == sweep.state
-            && job.id.version <= sweep.newest.0
-            && sweep.queue.as_ref().is_none_or(|queue| *queue == job.queue);
-        if is_wanted
-            && match &sweep.task {
-                Some(task) => *task == task_name(&context.rows, job.task)?,
-                None => true,
-            }
-        {
+        let is_of_task = match &sweep.task {
+            Some(task) => *task == task_name(&context.rows, job.task)?,
+            None => true,
+        };
+        if is_of_task {
             jobs.push((home, job));
         }
     }
-    Ok((jobs, last.filter(|_| is_cut || walked == sweep.limit).or(beyond)))
+    Ok((jobs, last.or(beyond)))
 }
 
 /// Where the jobs of a state are from where the last slice ended, and where others of them begin.

@@ -5,8 +5,10 @@ use crate::{
     error::ErrorKind,
     queue::{
         admin::{Admin, Tend},
+        depend::TELLS_MAX,
+        enqueue::{Dependency, NewExtra, NewJob},
         id::JobId,
-        settle::Each,
+        settle::{Each, Ending},
         state::State,
     },
     store::{
@@ -67,6 +69,32 @@ fn damaged_row_fails_only_itself() {
     assert!(matches!(each.as_slice(), [Each::Damaged(_), Each::Settled(_)]), "{each:?}");
     let error = rig.administer(Admin::Cancel { job: damaged }).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn dead_job_whose_end_is_not_told_to_all_yet_is_refused_and_the_others_are_retried() {
+    let mut rig = Rig::new();
+    rig.is_checked = false;
+    let fail = || Ending::Fail { message: "no".into(), retry_after: None };
+    let [plain, awaited] = [(); 2].map(|()| {
+        let id = rig.enqueue(job("task"));
+        let (_, token) = rig.claim_one();
+        (id, token)
+    });
+    rig.settle(plain.0, plain.1, fail()).unwrap();
+    let extra = NewExtra { after: vec![Dependency::Job(awaited.0)], ..NewExtra::default() };
+    let waits = NewJob { extra: Some(Box::new(extra)), ..job("task") };
+    rig.change(Vec::new(), vec![Intent::Enqueue(waits); TELLS_MAX + 1]).unwrap();
+    rig.settle(awaited.0, awaited.1, fail()).unwrap();
+    let both = Intent::Administer(Admin::Each { verb: Tend::Retry, jobs: vec![awaited.0, plain.0] });
+    let (applied, _) = rig.try_change(Vec::new(), vec![both]).unwrap();
+    let Outcome::SettledEach(each) = &applied.outcomes[0] else { panic!("{applied:?}") };
+    let [Each::Refused(why), Each::Settled(_)] = each.as_slice() else { panic!("{each:?}") };
+    assert!(why.contains("retry it in a moment"), "{why}");
+    let swept = rig.sweep(Admin::RetryAll, State::Dead);
+    assert_eq!((swept.jobs, swept.refused), (1, 1));
+    rig.promote();
+    assert_eq!(rig.sweep(Admin::RetryAll, State::Dead).jobs, 1);
 }
 
 #[test]

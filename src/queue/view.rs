@@ -1,14 +1,13 @@
 //! The queue object as a snapshot shows it: MagLev's own way to take a job. Jobs are shifted off the view, and the
 //! commit makes it so, or says who came first.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use crate::{
     error::{Error, ErrorKind, Result},
     queue::{
         JobInfo, Lease,
         claim::{Claim, Hijack},
-        lease::leases_of,
         record::{HeadRecord, Home, JobRecord},
         select::{Selection, Tasks, Wanted, select},
     },
@@ -101,7 +100,7 @@ impl<'a> QueueView<'a> {
     /// `Conflict` for a snapshot that is too old, `Closed` for a view that was committed.
     pub fn shift(&mut self) -> Result<Option<JobInfo>> {
         self.check_usable()?;
-        if self.head()?.paused || self.shifted.iter().any(|job| job.suspect) {
+        if self.head()?.paused || self.shifted.iter().any(|job| job.suspect) || self.snapshot.inner().is_alone() {
             return Ok(None);
         }
         if self.ahead.is_empty() && self.read_next > 0 {
@@ -151,16 +150,10 @@ impl<'a> QueueView<'a> {
         };
         let inner = self.snapshot.inner();
         let session = inner.session()?;
-        let claim = Claim {
-            session: session.id,
-            queues: vec![self.queue.clone()],
-            wanted: Wanted { tasks: self.tasks.clone(), jobs_max: candidates.len(), idle: self.idle },
-            candidates,
-            fill: policy == Policy::Rebase,
-            conflicts: self.conflicts,
-        };
-        let applied = inner.commit(guards, vec![Intent::Claim(claim)], None)?;
-        let answer = leases_of(inner, &session, applied)?;
+        let wanted = Wanted { tasks: self.tasks.clone(), jobs_max: candidates.len(), idle: self.idle };
+        let (fill, conflicts) = (policy == Policy::Rebase, self.conflicts);
+        let claim = Claim { candidates, fill, conflicts, ..Claim::new(session.id, vec![self.queue.clone()], wanted) };
+        let answer = inner.claim(&session, guards, vec![Intent::Claim(claim)], Duration::ZERO)?;
         self.hijacks = answer.hijacks;
         Ok(answer.leases)
     }

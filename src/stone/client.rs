@@ -224,7 +224,8 @@ impl Client {
     /// Connects and introduces this process; an error where there is something to tell.
     fn greet(&self, path: &std::path::Path, purpose: Purpose) -> Result<(Stream, u32), Option<Error>> {
         let introduction = self.introduction.get().ok_or(None)?;
-        let mut stream = socket::connect(path).ok_or(None)?;
+        let files = self.site.files().ok_or(None)?;
+        let mut stream = socket::connect(path, &files.store).ok_or(None)?;
         let store = self.store_id().map_err(Some)?;
         let io = |_: io::Error| None;
         stream.set_read_timeout(Some(HELLO_PATIENCE)).map_err(io)?;
@@ -585,3 +586,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing is left half done under these: each holds it for a step that can't panic between its parts.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

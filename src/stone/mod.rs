@@ -1,10 +1,9 @@
 //! The stone: the process that keeps the writer's lock for life and commits for the others too, over a local socket.
 //!
 //! `seat` is a process's place as the stone, empty most of the time; `server` is the loop that serves while it is
-//! taken,
-//! `window` the rows that were answered and are not in the store's file yet, `log` what makes them durable, `parked`
-//! the claims of idle workers; `candidate` takes the seat. `client` is the other end of the socket, `wire` what goes
-//! over it.
+//! taken, `window` the rows that were answered and are not in the store's file yet, `log` what makes them durable,
+//! `parked` the claims of idle workers; `candidate` takes the seat. `client` is the other end of the socket, `wire`
+//! what goes over it.
 //!
 //! Deliberately absent: what a change does (`store::apply`), and who a worker is. Rules W4 to W8, L1 to L7, C4 and A1
 //! to A3 of ARCHITECTURE.md are kept here.

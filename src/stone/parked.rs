@@ -23,6 +23,10 @@ pub(super) const LIFE_MAX: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub(super) struct Lot {
     claims: Vec<Entry>,
+    /// No wait ends before; it is looked at in each turn of the stone, and there may be thousands who wait.
+    next_end: Option<Instant>,
+    /// The wait of some has ended before its time.
+    has_hurried: bool,
 }
 
 /// What a change may be parked for: it is one claim and nothing else.
@@ -87,6 +91,8 @@ impl Entry {
 
 impl Lot {
     pub(super) fn park(&mut self, parked: Entry) {
+        self.has_hurried |= parked.wait_until.is_none();
+        self.next_end = self.next_end.into_iter().chain(parked.wait_until).min();
         self.claims.push(parked);
     }
 
@@ -94,15 +100,27 @@ impl Lot {
         self.claims.is_empty()
     }
 
-    /// When the first of them has waited long enough.
+    /// When to look for those that have waited long enough: not after the first of them has.
     pub(super) fn next_end(&self) -> Option<Instant> {
-        self.claims.iter().filter_map(|parked| parked.wait_until).min()
+        self.next_end
+    }
+
+    /// Takes out those that have waited long enough, in the order they came.
+    pub(super) fn take_over(&mut self, now: Instant) -> Vec<Entry> {
+        if !self.has_hurried && self.next_end.is_none_or(|end| now < end) {
+            return Vec::new();
+        }
+        let over = self.take(|parked| parked.wait_until.is_none_or(|until| now >= until));
+        self.has_hurried = false;
+        self.next_end = self.claims.iter().filter_map(|parked| parked.wait_until).min();
+        over
     }
 
     /// Ends the wait of those that match.
     pub(super) fn hurry(&mut self, matches: impl Fn(&Entry) -> bool) {
         for parked in self.claims.iter_mut().filter(|parked| matches(parked)) {
             parked.wait_until = None;
+            self.has_hurried = true;
         }
     }
 

@@ -32,7 +32,7 @@ pub(crate) enum Answer {
 /// Knocks at the socket of a store.
 pub(crate) fn knock(files: &Files) -> Answer {
     let Some(path) = socket::path(files).ok().filter(|path| path.exists()) else { return Answer::NoSocket };
-    let Some(mut stream) = socket::connect(&path) else { return Answer::Nobody };
+    let Some(mut stream) = socket::connect(&path, &files.store) else { return Answer::Nobody };
     let mut hello = Vec::new();
     // Of no store that there is: it is refused, which is an answer and leaves no trace.
     let client = ClientId { born: Version(0), random: 0 };

@@ -19,7 +19,10 @@ pub(crate) enum Errand {
     /// Bring all that was answered into the store's file. The promise is dropped where the stone leaves first.
     CloseWindow(Promise<Result<()>>),
     /// Do this with the window closed.
-    Section(Section),
+    Section {
+        purpose: &'static str,
+        work: Section,
+    },
     /// The claim of this process that waits under this number is to be answered now.
     CallOff {
         number: u64,

@@ -12,12 +12,16 @@ mod line;
 mod sealer;
 
 #[cfg(test)]
+mod failure_tests;
+#[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
 mod loan_tests;
+#[cfg(test)]
+mod slow_tests;
 
 use std::{
-    collections::BTreeSet,
+    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -30,14 +34,16 @@ use crossbeam_channel::{Receiver, unbounded};
 
 use self::{
     callers::Callers,
+    clients::Clients,
     connections::{Connections, Heard},
+    decide::Group,
     flusher::Flusher,
     sealer::{Answer, Batch, Sealer},
 };
 use crate::{
     clock::{monotonic, sleep},
     engine::StorageHook,
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     local::WriterGuard,
     queue::id::SessionId,
     stone::{
@@ -51,7 +57,7 @@ use crate::{
         window::Window,
     },
     store::{
-        change::{Applied, ClientId},
+        change::ClientId,
         committer::{GROUP_CHANGES_MAX, Inbox, Section, Step, Work},
         desk::Desk,
         group::{Decided, Proposal, decide},
@@ -62,14 +68,14 @@ use crate::{
         site::Site,
         ticket::Pending,
         verdict::Asked,
-        view::{for_each, get_record},
+        view::get_record,
     },
 };
 
 /// L3: how long a window goes on.
 const WINDOW: Duration = Duration::from_millis(20);
 /// After how many bytes of payloads a group is closed; its rows are to fit into the log well.
-const GROUP_BYTES_MAX: usize = 2 << 20;
+const LOGGED_GROUP_BYTES_MAX: usize = 2 << 20;
 /// A window ends early when its rows take so many bytes.
 const WINDOW_BYTES_MAX: usize = 4 << 20;
 /// L5: how often a window that could not be written is tried again.
@@ -110,6 +116,8 @@ struct Stone<'a> {
     ground: &'a Ground<'a>,
     guard: &'a WriterGuard<'a>,
     errands: Receiver<Errand>,
+    /// Errands that came while the window was full.
+    held_back: VecDeque<Errand>,
     connections: Connections,
     is_asleep: Arc<AtomicBool>,
     socket: std::path::PathBuf,
@@ -134,7 +142,7 @@ struct Stone<'a> {
     ended: Instant,
     parked: Lot,
     unserved: Unserved,
-    clients: BTreeSet<(u64, u64)>,
+    clients: Clients,
     is_leaving: bool,
 }
 
@@ -150,14 +158,10 @@ impl<'a> Stone<'a> {
         let window = Window::open(site)?;
         let format: FormatRecord = get_record(&window, keys::FORMAT)?
             .ok_or_else(|| Error::corrupt("the store does not say which store it is; run `casque check`"))?;
-        let mut clients = BTreeSet::new();
-        for_each(&window, &keys::clients(), |key, _| {
-            clients.extend(keys::client_of(key).map(|client| (client.born.0, client.random)));
-            Ok(())
-        })?;
+        let clients = Clients::read(&window)?;
         let (sender, errands) = unbounded();
         let socket = socket::path(files)?;
-        let (connections, waker) = Connections::open(&socket, format.store)?;
+        let (connections, waker) = Connections::open(socket::bind(&socket, &files.store)?, format.store)?;
         let is_asleep = Arc::new(AtomicBool::new(false));
         let flusher = Flusher::start(site, ground.desk, waker.clone(), is_asleep.clone())?;
         let sealer = Sealer::start(ground.desk, waker.clone(), is_asleep.clone())?;
@@ -165,6 +169,7 @@ impl<'a> Stone<'a> {
             ground,
             guard,
             errands,
+            held_back: VecDeque::new(),
             connections,
             is_asleep: is_asleep.clone(),
             socket,
@@ -204,21 +209,30 @@ impl<'a> Stone<'a> {
             self.listen()?;
             self.heed_sealer()?;
             if self.is_full_too_early() {
-                // Whoever has something to say waits, as for a slow disk.
+                // Whoever has something to say waits, as for a slow disk; not who has this stone leave.
+                self.hold_back();
+                if self.is_leaving {
+                    return Ok(());
+                }
                 sleep(SLOW_POLL);
                 self.tend()?;
                 self.connections.flush();
                 continue;
             }
-            let (group, errands) = self.gather();
+            let (group, requests) = self.gather();
             // Who showed no life when there was something for it may have done so now.
             let has_life = self.connections.take_life();
             let may_serve = (std::mem::take(&mut self.unserved.is_due) || has_life) && !self.unserved.queues.is_empty();
-            if !group.is_empty() || may_serve {
-                self.commit(group)?;
+            let mut done = if !group.is_empty() || may_serve { self.commit(group) } else { Ok(()) };
+            let mut requests = requests.into_iter();
+            while done.is_ok()
+                && let Some(request) = requests.next()
+            {
+                done = self.attend(request);
             }
-            for errand in errands {
-                self.attend(errand)?;
+            if done.is_err() {
+                requests.for_each(|request| self.hand_on_work(request));
+                return done;
             }
             self.tend()?;
             self.connections.flush();
@@ -248,7 +262,7 @@ impl<'a> Stone<'a> {
             sleep = Duration::ZERO;
         }
         self.is_asleep.store(true, Ordering::SeqCst);
-        if !self.errands.is_empty() || self.flusher.has_news() || self.sealer.has_news() {
+        if !self.errands.is_empty() || !self.held_back.is_empty() || self.flusher.has_news() || self.sealer.has_news() {
             sleep = Duration::ZERO;
         }
         let heard = self.connections.poll(sleep);
@@ -256,23 +270,29 @@ impl<'a> Stone<'a> {
         heard
     }
 
+    /// Puts off what this process asks, but for its leaving.
+    fn hold_back(&mut self) {
+        while let Ok(errand) = self.errands.try_recv() {
+            match errand {
+                Errand::Leave => self.is_leaving = true,
+                other => self.held_back.push_back(other),
+            }
+        }
+    }
+
     /// What came in, up to a group; what is no change is attended to after it.
     fn gather(&mut self) -> (Vec<Entry>, Vec<Request>) {
         let mut group = Vec::new();
         let mut others = Vec::new();
         let mut bytes = 0;
-        while group.len() < GROUP_CHANGES_MAX && bytes < GROUP_BYTES_MAX {
-            let Ok(errand) = self.errands.try_recv() else { break };
+        while group.len() < GROUP_CHANGES_MAX && bytes < LOGGED_GROUP_BYTES_MAX {
+            let Some(errand) = self.held_back.pop_front().or_else(|| self.errands.try_recv().ok()) else { break };
             match errand {
                 Errand::Change(pending) => {
                     if pending.replier.seal() {
                         bytes += pending.change.payload_bytes();
                         group.push(Entry {
-                            asked: pending.replier.resent.then_some(Asked {
-                                awaited: 0,
-                                parked: Vec::new(),
-                                resent: true,
-                            }),
+                            asked: pending.replier.resent.then(Asked::again),
                             origin: Origin::Own(pending.replier),
                             change: pending.change,
                             wait_until: pending.wait_until,
@@ -280,12 +300,12 @@ impl<'a> Stone<'a> {
                     }
                 }
                 Errand::CloseWindow(answer) => others.push(Request::Close(Closer::Own(answer))),
-                Errand::Section(section) => others.push(Request::Section(section)),
+                Errand::Section { purpose, work } => others.push(Request::Section { purpose, work }),
                 Errand::CallOff { number } => others.push(Request::CallOff { from: None, number }),
                 Errand::Leave => self.is_leaving = true,
             }
         }
-        while group.len() < GROUP_CHANGES_MAX && bytes < GROUP_BYTES_MAX {
+        while group.len() < GROUP_CHANGES_MAX && bytes < LOGGED_GROUP_BYTES_MAX {
             let Some(heard) = self.connections.next_request() else { break };
             match heard {
                 Heard::Change(entry) => {
@@ -319,13 +339,13 @@ impl<'a> Stone<'a> {
                 self.end_window_in_time();
                 Ok(())
             }
-            Request::Section(section) => {
+            Request::Section { work, .. } => {
                 if let Err(error) = self.close_now() {
-                    section(Err(error));
+                    work(Err(error));
                     return Ok(());
                 }
                 self.window.let_go_of_file();
-                section(Ok(self.ground.site));
+                work(Ok(self.ground.site));
                 self.reopen()
             }
             Request::CallOff { from, number } => {
@@ -333,7 +353,7 @@ impl<'a> Stone<'a> {
                 Ok(())
             }
             Request::Forget(client) => {
-                self.forget(client);
+                self.clients.forget(client, &mut self.window);
                 Ok(())
             }
             Request::Gone(connection) => {
@@ -372,14 +392,19 @@ impl<'a> Stone<'a> {
         if is_over {
             self.end_window_in_time();
         }
-        for parked in self.parked.take(|parked| parked.wait_until.is_none_or(|until| now >= until)) {
+        let mut over = self.parked.take_over(now).into_iter();
+        while let Some(parked) = over.next() {
             // Decided a last time: nothing that it could take has come, or it would have been served.
             let verdict = self.decide(std::slice::from_ref(&parked)).map(|mut decided| decided.verdicts.remove(0));
             let verdict = match verdict {
                 Ok(Ok(applied)) if applied.version.is_none() => Ok(applied),
                 // It can be served after all, by a clock that has reached something: as a change that has just come.
                 Ok(Ok(_)) => {
-                    self.commit(vec![Entry { wait_until: None, ..parked }])?;
+                    let done = self.commit(vec![Entry { wait_until: None, ..parked }]);
+                    if done.is_err() {
+                        over.for_each(|parked| self.hand_on(parked));
+                        return done;
+                    }
                     continue;
                 }
                 Ok(Err(error)) | Err(error) => Err(error),
@@ -407,44 +432,25 @@ impl<'a> Stone<'a> {
     }
 
     /// Decides a group, and sees to it that it becomes durable and is answered then.
+    ///
+    /// # Errors
+    /// What ends this stone; whoever commits next decides the group.
     fn commit(&mut self, entries: Vec<Entry>) -> Result<()> {
         if let Some((error, _)) = &self.trouble {
             let error = error.for_each_caller();
             self.refuse(entries, &error);
             return Ok(());
         }
-        self.ground.desk.step(Step::Locked);
-        self.guard.check_place()?;
-        self.ground.site.verify_store()?;
         let has_company = self.callers.note(&entries, monotonic()) || !self.sealer.is_idle();
-        if let Err(error) = self.catch_up() {
-            self.refuse(entries, &error);
-            return Ok(());
-        }
-        let before = self.window.store;
-        let mut decided = self.decide_with_parked(&entries);
-        let is_unreadable = match &decided {
-            Ok((verdicts, rows, ..)) => rows.is_empty() && verdicts.iter().any(is_unavailable),
-            Err(_) => true,
-        };
-        if is_unreadable && self.window.is_flushing() {
-            // A flush that failed has closed the file that is read from: how it ended is to be told, or the group is
-            // decided on what it left.
-            let flushed = self.flusher.wait();
-            self.flushed(flushed)?;
-            decided = match &self.trouble {
-                Some((error, _)) => Err(error.for_each_caller()),
-                None => self.decide_with_parked(&entries),
-            };
-        } else if is_unreadable {
-            self.window.thaw(self.ground.site)?;
-            decided = self.decide_with_parked(&entries);
-        }
-        let (verdicts, rows, after, served) = match decided {
-            Ok(decided) => decided,
-            Err(error) => {
+        let Group { verdicts, rows, before, after, served } = match self.decide_in_place(&entries) {
+            Ok(Ok(group)) => group,
+            Ok(Err(error)) => {
                 self.refuse(entries, &error);
                 return Ok(());
+            }
+            Err(error) => {
+                entries.into_iter().for_each(|entry| self.hand_on(entry));
+                return Err(error);
             }
         };
         self.ground.desk.step(Step::Applied);
@@ -478,10 +484,20 @@ impl<'a> Stone<'a> {
         Ok(())
     }
 
-    /// Forgets a client that has left. Its row may go with whatever is written next: one that stays harms nobody.
-    fn forget(&mut self, client: ClientId) {
-        self.clients.remove(&(client.born.0, client.random));
-        self.window.put(keys::client(client), None);
+    /// Has a change that was not decided here decided by whoever commits next. A client sees this stone go, and sends
+    /// it again by itself.
+    fn hand_on(&self, entry: Entry) {
+        if let Entry { origin: Origin::Own(replier), change, wait_until, .. } = entry {
+            self.ground.inbox.put(Box::new(Pending { change, replier, wait_until }));
+        }
+    }
+
+    /// Has the work done by whoever commits next, if that is what was asked. Whoever waits for something else sees its
+    /// sender go, and asks again.
+    fn hand_on_work(&self, request: Request) {
+        if let Request::Section { purpose, work } = request {
+            self.ground.inbox.put_work(Work::Section { purpose, work });
+        }
     }
 
     /// Has those who hold jobs look, as soon as the file shows what was decided.
@@ -527,16 +543,12 @@ impl<'a> Stone<'a> {
             socket::unlink(&self.socket);
             closed
         });
-        for parked in self.parked.take(|_| true) {
-            if let Entry { origin: Origin::Own(replier), change, wait_until, .. } = parked {
-                // Not decided: whoever commits next does.
-                self.ground.inbox.put(Box::new(Pending { change, replier, wait_until }));
-            }
-        }
-        while let Ok(errand) = self.errands.try_recv() {
+        self.parked.take(|_| true).into_iter().for_each(|parked| self.hand_on(parked));
+        self.hold_back();
+        for errand in self.held_back {
             match errand {
                 Errand::Change(pending) => self.ground.inbox.put(pending),
-                Errand::Section(work) => self.ground.inbox.put_work(Work::Section { purpose: "work", work }),
+                Errand::Section { purpose, work } => self.ground.inbox.put_work(Work::Section { purpose, work }),
                 // Whoever waits sees its sender go, and asks again.
                 Errand::CloseWindow(_) | Errand::CallOff { .. } | Errand::Leave => {}
             }
@@ -548,15 +560,11 @@ impl<'a> Stone<'a> {
 /// What is attended to after a group.
 enum Request {
     Close(Closer),
-    Section(Section),
+    Section { purpose: &'static str, work: Section },
     Bury(SessionId),
     CallOff { from: Option<usize>, number: u64 },
     Forget(ClientId),
     Gone(usize),
-}
-
-fn is_unavailable(verdict: &Result<Applied>) -> bool {
-    verdict.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable)
 }
 
 fn proposals(entries: &[Entry]) -> Vec<Proposal<'_>> {

@@ -16,6 +16,7 @@ use mio::{Interest, Registry, Token, unix::SourceFd};
 
 use crate::{
     error::{Error, Result},
+    local::files,
     store::site::Files,
 };
 
@@ -44,9 +45,10 @@ fn runtime_folder(owner: u32) -> PathBuf {
     if of_user.is_dir() { of_user.join("casque") } else { Path::new("/tmp").join(format!("casque-{owner}")) }
 }
 
-/// Connects to the stone; nothing where nobody answers.
-pub(super) fn connect(path: &Path) -> Option<Stream> {
-    Stream::connect(path).ok()
+/// Connects to the stone of a store; nothing where nobody answers, or whoever answers may be a stranger.
+pub(super) fn connect(path: &Path, store: &Path) -> Option<Stream> {
+    let is_trusted = beyond(path).is_none_or(|folder| check_private(folder, store).is_ok());
+    is_trusted.then(|| Stream::connect(path).ok()).flatten()
 }
 
 /// Has other events of a connection told than were so far.
@@ -60,14 +62,12 @@ pub(super) fn unwatch(registry: &Registry, stream: &Accepted) -> io::Result<()> 
 }
 
 /// Binds the socket anew, for its owner only. Under the writer's lock: what is there is a dead stone's.
-pub(super) fn bind(path: &Path) -> Result<Listener> {
+pub(super) fn bind(path: &Path, store: &Path) -> Result<Listener> {
     let refused = |cause: io::Error| {
         Error::unavailable(format!("bind the socket \"{}\"; check that folder", path.display())).because(cause)
     };
-    if let Some(folder) = path.parent()
-        && folder.extension() != Some(OsStr::new("d"))
-    {
-        make_private(folder).map_err(refused)?;
+    if let Some(folder) = beyond(path) {
+        make_private(folder, store).map_err(refused)?;
     }
     unlink(path);
     let listener = Listener::bind(path).map_err(refused)?;
@@ -81,22 +81,57 @@ pub(super) fn unlink(path: &Path) {
     let _ = fs::remove_file(path);
 }
 
-/// A folder for temporary files is everybody's: ours must be nobody else's.
-fn make_private(folder: &Path) -> io::Result<()> {
+/// The folder of a socket that is not in the one beside the store, which was looked at when that was opened.
+fn beyond(path: &Path) -> Option<&Path> {
+    path.parent().filter(|folder| folder.extension() != Some(OsStr::new("d")))
+}
+
+fn make_private(folder: &Path, store: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        made => return made,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => check_private(folder, store),
+        made => made,
     }
+}
+
+/// A folder for temporary files is everybody's: ours must be nobody else's.
+fn check_private(folder: &Path, store: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(folder)?;
     // No bit for the group or for others.
     let is_private = found.is_dir() && found.mode().trailing_zeros() >= 6;
-    let is_ours = folder.parent().and_then(|parent| fs::metadata(parent).ok()).is_some_and(|parent| {
-        // Root may make folders for others; else the folder's owner is who makes sockets in it.
-        found.uid() == parent.uid() || fs::metadata("/proc/self").is_ok_and(|own| own.uid() == found.uid())
-    });
-    if is_private && is_ours {
+    if is_private && !files::is_of_a_stranger(&found, store) {
         Ok(())
     } else {
         Err(io::Error::other(format!("\"{}\" is not a folder of this user alone", folder.display())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A store's path is too long for a socket beside it, and somebody was faster to make the folder in the common one.
+    #[test]
+    fn folder_that_others_have_or_may_enter_is_neither_served_in_nor_believed() {
+        let common = tempfile::tempdir().unwrap();
+        let store = common.path().join("app.redb");
+        fs::write(&store, "").unwrap();
+        let folder = common.path().join("casque-1");
+        let path = folder.join("1-2.sock");
+        let _listener = bind(&path, &store).unwrap();
+        assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert!(connect(&path, &store).is_some());
+
+        let is_refused = || connect(&path, &store).is_none() && bind(&path, &store).is_err();
+        for mode in [0o701, 0o710, 0o777] {
+            fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+            assert!(is_refused(), "{mode:o}");
+        }
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+        if std::os::unix::fs::chown(&folder, Some(65_534), None).is_ok() {
+            assert!(is_refused(), "it is somebody else's");
+            std::os::unix::fs::chown(&store, Some(65_534), None).unwrap();
+            assert!(!is_refused(), "it is the store's owner's");
+        }
     }
 }

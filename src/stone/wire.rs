@@ -168,4 +168,6 @@ pub(super) fn refuse_protocol(theirs: u32) -> Error {
 }
 
 #[cfg(test)]
+mod fuzz_tests;
+#[cfg(test)]
 mod tests;

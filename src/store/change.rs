@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     clock::Timestamp,
     codec::Digest,
+    error::{Error, Result},
     queue::{
         admin::Admin,
         claim::{Claim, Claimed},
@@ -194,6 +195,24 @@ pub(crate) enum Outcome {
     LocksFreed {
         locks: usize,
     },
+}
+
+impl Outcome {
+    /// Where a settled job went, or one that an operator did something to.
+    pub(crate) fn settled(&self) -> Result<Settled> {
+        match self {
+            Self::Settled(settled) => Ok(*settled),
+            _ => Err(Error::unanswered("a settlement")),
+        }
+    }
+
+    /// The job that was enqueued, or was there already.
+    pub(crate) fn enqueued(&self) -> Result<JobId> {
+        match self {
+            Self::Enqueued { job, .. } => Ok(*job),
+            _ => Err(Error::unanswered("an enqueue")),
+        }
+    }
 }
 
 /// What became of a change that was neither a conflict nor refused (those are errors).

@@ -39,9 +39,10 @@ use crate::{
 pub use crate::store::desk::Step;
 pub(crate) use crate::store::desk::StepHook;
 
-/// How many changes one group may hold, and after how many bytes of payloads it is closed.
+/// How many changes one group may hold.
 pub(crate) const GROUP_CHANGES_MAX: usize = 10_000;
-pub(crate) const GROUP_BYTES_MAX: usize = 16 << 20;
+/// After how many bytes of payloads a group is closed that is committed directly.
+const DIRECT_GROUP_BYTES_MAX: usize = 16 << 20;
 
 /// How often who waits for a stone to appear, or for its answer, looks again.
 const STONE_POLL: Duration = Duration::from_millis(1);
@@ -261,10 +262,10 @@ impl Committer {
         receiver.recv().unwrap_or_else(|_| Err(Error::closed()))
     }
 
-    fn hand_in_section(&self, purpose: &'static str, section: Section) -> Result<()> {
-        match self.router.seat.send(Errand::Section(section)) {
+    fn hand_in_section(&self, purpose: &'static str, work: Section) -> Result<()> {
+        match self.router.seat.send(Errand::Section { purpose, work }) {
             Ok(()) => Ok(()),
-            Err(Errand::Section(work)) => {
+            Err(Errand::Section { work, .. }) => {
                 self.inbox.put_work(Work::Section { purpose, work });
                 Ok(())
             }
@@ -388,7 +389,7 @@ impl Thread {
                 Work::Change(first) => {
                     let mut bytes = first.change.payload_bytes();
                     let mut group = vec![first];
-                    while group.len() < GROUP_CHANGES_MAX && bytes < GROUP_BYTES_MAX {
+                    while group.len() < GROUP_CHANGES_MAX && bytes < DIRECT_GROUP_BYTES_MAX {
                         match inbox.try_recv() {
                             Ok(Work::Change(pending)) => {
                                 bytes += pending.change.payload_bytes();
@@ -475,14 +476,14 @@ impl Thread {
     }
 
     fn run_section(&self, purpose: &'static str, work: Section) {
-        let mut errand = Errand::Section(work);
+        let mut errand = Errand::Section { purpose, work };
         loop {
-            let Err(Errand::Section(work)) = self.router.seat.send(errand) else { return };
+            let Err(Errand::Section { work, .. }) = self.router.seat.send(errand) else { return };
             if let Some(connection) = self.router.connection() {
                 if let Some(_loan) = connection.borrow_lock() {
                     return work(Ok(&self.desk.site));
                 }
-                errand = Errand::Section(work);
+                errand = Errand::Section { purpose, work };
                 sleep(STONE_POLL);
                 continue;
             }
@@ -494,7 +495,7 @@ impl Thread {
                 Ok(Taken::Lock(_guard)) => return work(Ok(&self.desk.site)),
                 Ok(Taken::NoneNeeded) => return work(Ok(&self.desk.site)),
                 Ok(Taken::GaveUp) => {
-                    errand = Errand::Section(work);
+                    errand = Errand::Section { purpose, work };
                     sleep(STONE_POLL);
                 }
                 Err(error) => return work(Err(error)),

@@ -116,7 +116,7 @@ impl Desk {
             .map(|pending| {
                 // A change that a stone may have committed is looked up first. Which other answers are awaited still is
                 // not known here, so that none is dropped: the next change of the group may be looked up, too.
-                let asked = pending.replier.resent.then_some(Asked { awaited: 0, parked: Vec::new(), resent: true });
+                let asked = pending.replier.resent.then(Asked::again);
                 Proposal { change: &pending.change, asked }
             })
             .collect();

@@ -211,7 +211,7 @@ impl Inner {
     pub(crate) fn perform_within(&self, intent: Intent, patience: Duration) -> Result<Outcome> {
         let change = self.change(Vec::new(), vec![intent], None)?;
         let applied = self.writer()?.commit(change, patience)?;
-        applied.outcomes.into_iter().next().ok_or_else(|| Error::corrupt("a change was answered without its outcome"))
+        applied.outcomes.into_iter().next().ok_or_else(|| Error::unanswered("a change"))
     }
 
     /// Hands in a change of one intent without waiting for its answer.
@@ -222,7 +222,12 @@ impl Inner {
 
     /// Hands in a worker's turn. Where it is a claim that finds nothing, a stone keeps it waiting for so long.
     pub(crate) fn submit_turn(&self, intents: Vec<Intent>, wait: Duration) -> Result<Ticket> {
-        let change = self.change(Vec::new(), intents, None)?;
+        self.submit_guarded(Vec::new(), intents, wait)
+    }
+
+    /// The same with guards.
+    pub(crate) fn submit_guarded(&self, guards: Vec<Guard>, intents: Vec<Intent>, wait: Duration) -> Result<Ticket> {
+        let change = self.change(guards, intents, None)?;
         self.writer()?.submit_from_here(change, self.patience, wait)
     }
 
@@ -430,6 +435,11 @@ impl Inner {
         self.session_if_begun().is_none_or(|session| session.is_idle())
     }
 
+    /// P4: whether it runs a suspect job, and so is to run nothing else.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.session_if_begun().is_some_and(|session| session.is_alone())
+    }
+
     /// The session of this process, if it has begun one.
     pub(crate) fn session_if_begun(&self) -> Option<Arc<Session>> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -534,7 +544,7 @@ impl Inner {
         let mut all = Reclaimed::default();
         loop {
             let Outcome::Reclaimed(slice) = self.perform_within(Intent::Reclaim(reclaim.clone()), patience)? else {
-                return Err(Error::corrupt("a reclaim was answered without its outcome"));
+                return Err(Error::unanswered("a reclaim"));
             };
             reclaim.after = slice.next;
             all.add(slice);

@@ -38,6 +38,8 @@ pub(crate) mod view;
 pub(crate) mod watch;
 
 #[cfg(test)]
+mod fuzz_tests;
+#[cfg(test)]
 mod golden_tests;
 #[cfg(test)]
 mod sealing_tests;
@@ -55,12 +57,14 @@ use std::{path::Path, sync::Arc, time::Duration};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
+    codec::Payload,
     error::Result,
     queue::{Queue, admin::Admin},
     store::{
         change::Intent,
         conflict::Version,
         inner::Inner,
+        object::Value,
         open::StoreOptions,
         settings::setting_info,
         snapshot::{Object, Snapshot},
@@ -134,8 +138,8 @@ impl Store {
     /// Lets others go on while this process is about to stop for a while, as by Ctrl-Z: it leaves as the stone, if it
     /// is one, gives its snapshots' pages up, and holds no lock of the store while `pause` runs. Then it stands again.
     ///
-    /// For a program's own handler of `SIGTSTP`; the library installs none. The command line's `work`, `serve` and `lock`
-    /// do this by themselves.
+    /// For a program's own handler of `SIGTSTP`; the library installs none. The command line's `work`, `serve` and
+    /// `lock` do this by themselves.
     ///
     /// ```
     /// # let store = casque::Store::in_memory()?;
@@ -202,7 +206,8 @@ impl Store {
     /// # Errors
     /// `Invalid` for a bad key, or a value that can't be encoded or is too large.
     pub fn put<T: Serialize + ?Sized>(&self, key: &str, value: &T) -> Result<Version> {
-        transaction::run(self, None, |tx| tx.put(key, value)).map(|((), version)| version)
+        let value = Value::Plain(Payload::bincode(value)?);
+        transaction::write(self, key, Intent::Put { key: key.to_owned(), value })
     }
 
     /// Removes what is under a key of the root, if anything is.
@@ -210,7 +215,7 @@ impl Store {
     /// # Errors
     /// `Invalid` for a bad key.
     pub fn remove(&self, key: &str) -> Result<Version> {
-        transaction::run(self, None, |tx| tx.remove(key)).map(|((), version)| version)
+        transaction::write(self, key, Intent::Remove { key: key.to_owned() })
     }
 
     /// Adds to a counter of the root, from 0 where there is none. Adding never conflicts.
@@ -218,7 +223,7 @@ impl Store {
     /// # Errors
     /// `Invalid` for a bad key, one that holds another value, and a sum that does not fit.
     pub fn add(&self, key: &str, delta: i64) -> Result<Version> {
-        transaction::run(self, None, |tx| tx.add(key, delta)).map(|((), version)| version)
+        transaction::write(self, key, Intent::Add { key: key.to_owned(), delta })
     }
 
     /// The objects whose keys begin with `prefix`, in order of their keys.
@@ -256,8 +261,8 @@ impl Store {
         settings::value(self.inner.rows()?.as_ref(), setting_info(name)?)
     }
 
-    /// Sets a setting, in its unit, for all processes of the store. The lease time reaches those that are running when
-    /// they next start.
+    /// Sets a setting, in its unit, for all processes of the store. Those that run go by a new lease time within
+    /// seconds.
     ///
     /// # Errors
     /// `NotFound` for a name that is no setting, `Invalid` for a value out of range.

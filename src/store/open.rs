@@ -12,7 +12,7 @@ use crate::{
     clock::{Clock, deadline_after, monotonic, sleep},
     codec,
     engine::{
-        Engine as _, RowSet, Rows, SnapshotError,
+        Engine, RowSet, Rows, SnapshotError,
         memory::Memory,
         redb::{Redb, RedbOptions, StorageHook},
     },
@@ -171,8 +171,8 @@ impl StoreOptions {
         self
     }
 
-    /// Opens the store at a path. All openings of one file in one process share one engine, with the options of the
-    /// first.
+    /// Opens the store at a path. In one process all openings of one file share one engine, with the options of the
+    /// first; but each that is for reading only has its own.
     ///
     /// # Errors
     /// `NotFound` for a missing store that is not to be created; `Invalid` where the path is something else, or a store
@@ -195,8 +195,20 @@ impl StoreOptions {
     /// # Errors
     /// `Unavailable` when a thread can't be started.
     pub fn open_in_memory(&self) -> Result<Store> {
+        self.open_on(Box::new(Memory::new()))
+    }
+
+    /// Makes a store on an engine that has no rows yet, and that no other process knows.
+    pub(crate) fn open_on(&self, engine: Box<dyn Engine>) -> Result<Store> {
+        engine.write(None, &first_rows()?)?;
+        self.finish(Site::in_memory(engine)).map(|inner| Store { inner })
+    }
+
+    /// A store in memory of just these rows.
+    #[cfg(test)]
+    pub(crate) fn open_with_rows(&self, rows: &crate::engine::RowSet) -> Result<Store> {
         let engine = Memory::new();
-        crate::engine::Engine::write(&engine, None, &first_rows()?)?;
+        crate::engine::Engine::write(&engine, None, rows)?;
         self.finish(Site::in_memory(Box::new(engine))).map(|inner| Store { inner })
     }
 
@@ -276,7 +288,7 @@ impl StoreOptions {
             }
             // A stone has a store, so that what is missing was there. Its note counts where it stays: who has just
             // taken the lock may not have written its own over that of a dead one.
-            let stone = local::holder(&files.folder).filter(|holder| holder.purpose == candidate::PURPOSE);
+            let stone = local::last_note(&files.folder).filter(|holder| holder.purpose == candidate::PURPOSE);
             looks = if stone.is_some() { looks + 1 } else { 0 };
             if let Some(stone) = stone.filter(|_| looks >= LOOKS_AT_STONE) {
                 return Err(files.replaced_under(Some(stone.pid)));

@@ -121,14 +121,11 @@ fn enqueue(store: &Store) -> Ticket {
 
 /// A claim that finds nothing, of a queue without jobs.
 fn claim(store: &Store) -> Ticket {
-    let claim = Claim {
-        session: store.inner.session().unwrap().id,
-        queues: vec!["empty".into()],
-        wanted: Wanted { tasks: Tasks::Any, jobs_max: 1, idle: true },
-        candidates: Vec::new(),
-        fill: true,
-        conflicts: 0,
-    };
+    let claim = Claim::new(
+        store.inner.session().unwrap().id,
+        vec!["empty".into()],
+        Wanted { tasks: Tasks::Any, jobs_max: 1, idle: true },
+    );
     store.inner.submit_turn(vec![Intent::Claim(claim)], Duration::ZERO).unwrap()
 }
 

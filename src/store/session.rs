@@ -51,6 +51,8 @@ pub(crate) struct Session {
 #[derive(Default)]
 struct Hands {
     leases: HashSet<(JobId, Token)>,
+    /// P4: the one that nothing runs beside.
+    suspect: Option<(JobId, Token)>,
     /// Named locks that are held or waited for, by their nonces.
     locks: HashSet<u64>,
     /// Beats in a row with nothing in hand.
@@ -99,15 +101,18 @@ impl Session {
         self.beat.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    pub(crate) fn take_in_hand(&self, job: JobId, token: Token) {
-        let was_at_rest = self.hands().take((job, token));
+    /// Takes what a claim got in hand. P4: whether that may run: a suspect job not beside others, nor others beside
+    /// one, by whomever in this process they were claimed meanwhile.
+    pub(crate) fn take_in_hand(&self, jobs: impl Iterator<Item = JobId>, token: Token, is_suspect: bool) -> bool {
+        let (may_run, was_at_rest) = self.hands().take(jobs.map(|job| (job, token)), is_suspect);
         if was_at_rest && let Some(ringer) = &self.ringer {
             ringer.ring();
         }
+        may_run
     }
 
     pub(crate) fn let_go(&self, job: JobId, token: Token) {
-        self.hands().leases.remove(&(job, token));
+        self.hands().let_go((job, token));
     }
 
     /// Takes a place in a named lock: from now on the session beats as one that has something in hand.
@@ -129,6 +134,11 @@ impl Session {
     /// P4: whether this process runs nothing, so that it may take a suspect job.
     pub(crate) fn is_idle(&self) -> bool {
         self.hands().leases.is_empty()
+    }
+
+    /// P4: whether this process runs a suspect job, and so is to run nothing else.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.hands().suspect.is_some()
     }
 
     pub(crate) fn in_hand_count(&self) -> usize {
@@ -175,10 +185,22 @@ pub(crate) fn remove_if_idle(site: &Site, rows: &dyn Rows, session: SessionId) -
 }
 
 impl Hands {
-    /// Takes a lease; whether the session was at rest, and is to beat at once.
-    fn take(&mut self, lease: (JobId, Token)) -> bool {
-        self.leases.insert(lease);
-        self.wake()
+    /// Takes leases; whether they may run, and whether the session was at rest, and is to beat at once.
+    fn take(&mut self, leases: impl Iterator<Item = (JobId, Token)>, is_suspect: bool) -> (bool, bool) {
+        let may_run = self.suspect.is_none() && (!is_suspect || self.leases.is_empty());
+        let before = self.leases.len();
+        for lease in leases {
+            self.leases.insert(lease);
+            if is_suspect && may_run {
+                self.suspect = Some(lease);
+            }
+        }
+        (may_run, self.leases.len() > before && self.wake())
+    }
+
+    fn let_go(&mut self, lease: (JobId, Token)) {
+        self.leases.remove(&lease);
+        self.suspect.take_if(|suspect| *suspect == lease);
     }
 
     fn take_lock(&mut self, nonce: u64) -> bool {
@@ -282,19 +304,43 @@ mod tests {
         queue::id::{JobId, SessionId, Token},
     };
 
-    const LEASE: (JobId, Token) = (JobId { version: 7, index: 0 }, Token(9));
+    fn lease(version: u64) -> (JobId, Token) {
+        (JobId { version, index: 0 }, Token(9))
+    }
+
+    fn take(hands: &mut Hands) -> (bool, bool) {
+        hands.take([lease(7)].into_iter(), false)
+    }
 
     #[test]
     fn idle_session_rests_and_beats_at_once_when_it_takes_something_in_hand() {
         let mut hands = Hands::default();
-        assert!(!hands.take(LEASE), "it was not at rest");
+        assert_eq!(take(&mut hands), (true, false), "it was not at rest");
         assert!((0..100).all(|_| hands.next_beat() == BEAT));
         hands.leases.clear();
         assert!((1..BEATS_TO_REST).all(|_| hands.next_beat() == BEAT), "a moment without a job is no rest");
         assert!((0..100).all(|_| hands.next_beat() == BEAT_IDLE));
-        assert!(hands.take(LEASE));
-        assert!(!hands.take(LEASE), "once is enough");
+        assert_eq!(take(&mut hands), (true, true));
+        hands.leases.clear();
+        assert_eq!(take(&mut hands), (true, false), "once is enough");
         assert_eq!(hands.next_beat(), BEAT);
+    }
+
+    /// P4.
+    #[test]
+    fn nothing_runs_beside_a_suspect_job_whoever_claimed_it() {
+        let mut hands = Hands::default();
+        let take = |hands: &mut Hands, version: u64, is_suspect| hands.take([lease(version)].into_iter(), is_suspect).0;
+        assert!(take(&mut hands, 1, false));
+        assert!(!take(&mut hands, 2, true), "it is not idle");
+        hands.let_go(lease(2));
+        hands.let_go(lease(1));
+        assert!(take(&mut hands, 2, true));
+        assert!(!take(&mut hands, 3, false) && !take(&mut hands, 4, true));
+        hands.let_go(lease(3));
+        assert!(hands.suspect.is_some(), "that was another");
+        hands.let_go(lease(2));
+        assert!(hands.suspect.is_none());
     }
 
     #[test]

@@ -36,6 +36,14 @@ pub(crate) struct Asked {
     pub(crate) resent: bool,
 }
 
+impl Asked {
+    /// Of a change that goes to whoever commits next, after whoever it was sent to has not answered: nobody else's
+    /// answers may be dropped.
+    pub(crate) fn again() -> Self {
+        Self { awaited: 0, parked: Vec::new(), resent: true }
+    }
+}
+
 /// The answers that one client may still ask for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ClientRecord {

@@ -18,7 +18,7 @@ use crossbeam_channel::{Receiver, bounded};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     task::{
         Job, Task, TaskError,
         child_lock::{self, not_now},
@@ -71,14 +71,15 @@ impl Task for Exec {
 
     fn run(self, job: &Job) -> Result<ExecOutput, TaskError> {
         let store = job.store();
-        let payload_max = store.setting("payload-max").map_err(not_now)?;
+        let payload_max = store.setting("payload-max").map_err(|error| not_now(job, &error))?;
         let limit = usize::try_from(payload_max).unwrap_or(usize::MAX) / OUTPUT_PART;
         let mut command = self.command(job)?;
         let lock = child_lock::create(job)?;
         // Whoever takes the job back looks for the lock; so the lease is looked at once the lock is there.
-        if job.check().is_err() {
+        if let Err(error) = job.check() {
             child_lock::remove(job);
-            return Err(TaskError::Release);
+            let is_lost = error.kind() == ErrorKind::LeaseLost;
+            return Err(if is_lost { TaskError::Release } else { not_now(job, &error) });
         }
         let child = start(&mut command, lock);
         // The command holds this process's copy of the lock, which is to be the child's alone.

@@ -31,7 +31,6 @@ pub(crate) struct Claimer {
     store: Store,
     /// In the order in which the next claim looks at them.
     queues: Vec<String>,
-    tasks: Tasks,
     /// The one job to claim, where no other is to be.
     only: Option<JobId>,
     /// C2: strict conflicts since the last claim that committed.
@@ -61,13 +60,7 @@ pub(crate) struct Prepared {
 
 impl Claimer {
     pub(crate) fn new(store: &Store, setup: &Setup) -> Self {
-        Self {
-            store: store.clone(),
-            queues: setup.queues.clone(),
-            tasks: Tasks::Named(setup.registry.names()),
-            only: setup.only,
-            conflicts: HashMap::new(),
-        }
+        Self { store: store.clone(), queues: setup.queues.clone(), only: setup.only, conflicts: HashMap::new() }
     }
 
     /// C1: a claim by rebase. Where this process commits by itself it peeks first, and names what it has seen; the
@@ -83,8 +76,7 @@ impl Claimer {
             return Ok(Prepared { claim: None, suspects_wait });
         }
         let session = self.store.inner.session()?.id;
-        let queues = self.queues.clone();
-        let claim = Claim { session, queues, wanted, candidates, fill: true, conflicts: 0 };
+        let claim = Claim { candidates, ..Claim::new(session, self.queues.clone(), wanted) };
         Ok(Prepared { claim: Some(claim), suspects_wait })
     }
 
@@ -95,8 +87,7 @@ impl Claimer {
             _ => return Ok(Prepared { claim: None, suspects_wait: false }),
         };
         let session = self.store.inner.session()?.id;
-        let queues = self.queues.clone();
-        let claim = Claim { session, queues, wanted, candidates, fill: false, conflicts: 0 };
+        let claim = Claim { candidates, fill: false, ..Claim::new(session, self.queues.clone(), wanted) };
         Ok(Prepared { claim: Some(claim), suspects_wait: false })
     }
 
@@ -165,14 +156,9 @@ impl Claimer {
     /// C2: counts the conflicts that no claim has carried yet, when the worker leaves.
     pub(crate) fn count_conflicts(&mut self) -> Result<()> {
         for (queue, conflicts) in std::mem::take(&mut self.conflicts) {
-            let claim = Claim {
-                session: self.store.inner.session()?.id,
-                queues: vec![queue],
-                wanted: Wanted { tasks: self.tasks.clone(), jobs_max: 1, idle: false },
-                candidates: Vec::new(),
-                fill: false,
-                conflicts,
-            };
+            let session = self.store.inner.session()?.id;
+            let wanted = Wanted { tasks: Tasks::Any, jobs_max: 1, idle: false };
+            let claim = Claim { fill: false, conflicts, ..Claim::new(session, vec![queue], wanted) };
             self.store.inner.perform(Intent::Claim(claim))?;
         }
         Ok(())

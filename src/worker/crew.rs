@@ -5,7 +5,7 @@
 //! others sleep. The thread that runs the worker (`keeper`) sees to what no handler may be free for.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::VecDeque,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -24,6 +24,7 @@ use crate::{
         Report, Setup,
         claimer::{Batch, Claimer},
         handler::{Ended, Handled},
+        keeper::SETTLE_WITHIN,
         prefetch::Measure,
         timeouts::Deadline,
     },
@@ -40,7 +41,7 @@ pub(super) struct Crew {
     pub(super) session: Arc<Session>,
     pub(super) setup: Arc<Setup>,
     claimer: Mutex<Claimer>,
-    task_names: HashSet<String>,
+    pub(super) tasks: Tasks,
     /// Held for moments only: no commit, no handler and no listener runs under it.
     state: Mutex<State>,
     /// Handlers that have nothing to do sleep here, and whoever waits for a moment.
@@ -88,7 +89,7 @@ pub(super) struct State {
     pub(super) is_called: bool,
     /// A claim was out at the last look, and what it brings is to be looked at too.
     pub(super) is_claim_unseen: bool,
-    /// Until when the keeper sleeps; nothing where only others can wake it.
+    /// Until when the keeper sleeps; nothing where it is awake, or about to be, or only others can wake it.
     keeper_sleeps_until: Option<Instant>,
     sleepers: usize,
     /// How often in a row a turn failed.
@@ -158,7 +159,7 @@ impl Crew {
             store: store.clone(),
             session,
             claimer: Mutex::new(Claimer::new(store, &setup)),
-            task_names: setup.registry.names(),
+            tasks: Tasks::Named(Arc::new(setup.registry.names())),
             setup,
             state: Mutex::new(state),
             work: Condvar::new(),
@@ -193,11 +194,12 @@ impl Crew {
                 return Some((state, lease));
             }
             let may_claim = state.waiting == Waiting::Nobody && state.may_claim(&self.setup);
+            let has_to_wait = may_claim && (state.dry.is_some() || self.is_another_alone(&state));
             state = if state.is_turn_out {
                 self.sleep(state)
             } else if !state.endings.is_empty() {
                 self.take_turn(state)
-            } else if may_claim && state.dry.is_some() {
+            } else if has_to_wait {
                 self.wait_for_work(state)
             } else if may_claim && self.claims_apart() {
                 self.claim_apart(state)
@@ -239,14 +241,20 @@ impl Crew {
 
     /// What the next claim may take; nothing where it is not the time for one. `own_endings` are settled before it.
     pub(super) fn wanted(&self, state: &State, own_endings: usize) -> Option<Wanted> {
-        if !self.is_working(state) || !state.may_claim(&self.setup) {
+        if !self.is_working(state) || !state.may_claim(&self.setup) || self.is_another_alone(state) {
             return None;
         }
         Some(Wanted {
-            tasks: Tasks::Named(self.task_names.clone()),
+            tasks: self.tasks.clone(),
             jobs_max: state.room(&self.setup).min(CLAIM_JOBS_MAX),
             idle: self.session.in_hand_count() == own_endings && state.overdue == 0,
         })
+    }
+
+    /// P4: whether another worker of this process, or whoever claims by hand in it, runs a suspect job.
+    pub(super) fn is_another_alone(&self, state: &State) -> bool {
+        let is_own = state.alone && state.in_hand() > 0;
+        !is_own && self.session.is_alone()
     }
 
     /// Adds what a claim brought, and sees to it that somebody runs it.
@@ -286,7 +294,10 @@ impl Crew {
     /// Who leaves to run a job sees to it that somebody else does what is left to do.
     fn leave_to_others(&self, state: &mut State) {
         let is_left = !state.endings.is_empty() || !state.buffer.is_empty();
-        if !state.is_keeper_awake && (is_left || !self.has_stone()) {
+        if is_left {
+            // It may sleep until some timeout, which can be hours away.
+            self.wake_keeper_by(state, state.last_begun + SETTLE_WITHIN);
+        } else if !state.is_keeper_awake && !self.has_stone() {
             self.keeper_looks(state);
         }
         let has_work = is_left || (state.waiting == Waiting::Nobody && state.may_claim(&self.setup));
@@ -298,6 +309,7 @@ impl Crew {
     /// Wakes the keeper.
     pub(super) fn keeper_looks(&self, state: &mut State) {
         state.is_keeper_awake = true;
+        state.keeper_sleeps_until = None;
         self.keeper.notify_one();
     }
 
@@ -334,14 +346,14 @@ impl Crew {
             None => self.keeper.wait(state).unwrap_or_else(PoisonError::into_inner),
         };
         state.is_keeper_awake = true;
+        state.keeper_sleeps_until = None;
         state
     }
 
     /// Wakes the keeper in time for what is due then.
     pub(super) fn wake_keeper_by(&self, state: &mut State, due: Instant) {
         if !state.is_keeper_awake || state.keeper_sleeps_until.is_some_and(|until| until > due) {
-            state.is_keeper_awake = true;
-            self.keeper.notify_one();
+            self.keeper_looks(state);
         }
     }
 

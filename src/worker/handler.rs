@@ -62,7 +62,7 @@ fn handle(setup: &Setup, lease: &Lease) -> Handled {
     }
     match lease.start_unless_withdrawn() {
         Ok(true) => {}
-        // P7: it was cancelled while it waited for this thread, and whoever withdrew it settles it.
+        // P7: it was cancelled while it waited for this thread, or its time was over, and whoever said so settles it.
         Ok(false) => return Handled::default(),
         Err(error) => {
             let doing = "note that a handler begins";
@@ -86,15 +86,13 @@ fn handle(setup: &Setup, lease: &Lease) -> Handled {
     }
     let took = monotonic().duration_since(began);
     tell_of(&setup.listeners, || Event::Ended { job, token, took });
-    // Its failure is settled already, and what it brings late is nobody's.
-    if lease.is_timed_out() {
-        return Handled { took: Some(took), ..Handled::default() };
-    }
     let is_completed_in_transaction = lease.is_completed_in_transaction();
     if is_completed_in_transaction {
         tell_of(&setup.listeners, || Event::Completed { job, token });
     }
-    Handled { how: (!lease.is_settled()).then_some(how), took: Some(took), is_completed_in_transaction }
+    // Where its time was over first, its failure is settled already, and what it brings late is nobody's.
+    let is_to_settle = !lease.is_settled() && !lease.is_timed_out();
+    Handled { how: is_to_settle.then_some(how), took: Some(took), is_completed_in_transaction }
 }
 
 /// Runs the handler where its task asks for it.

@@ -3,16 +3,12 @@
 //! Where another process commits for this one, a claim is parked there, and its answer is the wake-up. Else the thread
 //! looks at the count of commits (W7). Either way a request to stop is heard at once.
 
-use std::{
-    sync::{Arc, MutexGuard},
-    thread,
-    time::Duration,
-};
+use std::{sync::MutexGuard, time::Duration};
 
 use crate::{
     clock::monotonic,
     error::Result,
-    queue::{lease::leases_of, select::Wanted},
+    queue::{lease::give_back_late, select::Wanted},
     store::{
         change::Intent,
         inner::{LOOK_ANYWAY, wake_poll},
@@ -37,7 +33,8 @@ const NOT_PARKED: Duration = Duration::from_millis(5);
 impl Crew {
     /// Waits until there may be something to claim, or another thread has brought something, or the worker is to stop.
     pub(super) fn wait_for_work<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        if self.has_stone() && !self.claims_apart() { self.park(state) } else { self.watch(state) }
+        let may_park = self.has_stone() && !self.claims_apart() && !self.is_another_alone(&state);
+        if may_park { self.park(state) } else { self.watch(state) }
     }
 
     /// W7: looks at eight bytes of memory, never at the disk.
@@ -45,6 +42,10 @@ impl Crew {
         state.waiting = Waiting::Watching;
         let begun = monotonic();
         let since = *state.dry_since.get_or_insert(begun);
+        let waits_for_another = self.is_another_alone(&state);
+        if waits_for_another {
+            state.dry = Some(self.store.inner.site.wakes());
+        }
         while let Some(seen) = state.dry
             && self.is_working(&state)
             && state.buffer.is_empty()
@@ -54,11 +55,16 @@ impl Crew {
             let looks_anyway = now.duration_since(begun) >= LOOK_ANYWAY;
             // The last run may be settled, and so no commit to come, just before its session says that nothing runs.
             let may_take_suspect = state.suspects_wait && self.session.is_idle();
-            if looks_anyway || may_take_suspect || self.store.inner.site.wakes() != seen {
+            let may_run_again = waits_for_another && !self.is_another_alone(&state);
+            if looks_anyway || may_take_suspect || may_run_again || self.store.inner.site.wakes() != seen {
                 state.dry = None;
                 break;
             }
             state = self.sleep_at_most(state, wake_poll(since, now));
+        }
+        if waits_for_another {
+            // It has not looked.
+            state.dry = None;
         }
         state.waiting = Waiting::Nobody;
         state
@@ -114,30 +120,10 @@ impl Crew {
             Some(Ok(applied)) => self.batch_of(applied, false, false).map(Parked::Answered),
             Some(Err(error)) => {
                 self.store.inner.doubt_leases();
-                self.give_back_late(ticket);
+                give_back_late(&self.store.inner, &self.session, ticket);
                 Err(error)
             }
             None => Ok(Parked::CalledAway(ticket)),
-        }
-    }
-
-    /// Sees to it that what a claim gets whose answer nobody waits for goes back, uncharged.
-    pub(super) fn give_back_late(&self, ticket: Ticket) {
-        if ticket.withdraw() || !ticket.may_be_answered() {
-            return;
-        }
-        self.store.inner.call_off(ticket.number());
-        // The thread must not keep the store open: where that is closed, its leases go back with the session.
-        let (inner, session) = (Arc::downgrade(&self.store.inner), Arc::downgrade(&self.session));
-        let give_back = move || {
-            let Some(Ok(applied)) = ticket.wait_for_good() else { return };
-            if let (Some(inner), Some(session)) = (inner.upgrade(), session.upgrade()) {
-                // A lease that is dropped goes back.
-                drop(leases_of(&inner, &session, applied));
-            }
-        };
-        if let Err(error) = thread::Builder::new().name("casque-late-claim".into()).spawn(give_back) {
-            self.store.inner.site.note_trouble(&crate::Error::unavailable("a thread can't be started").because(error));
         }
     }
 }

@@ -13,13 +13,13 @@ use std::{
 use crate::{
     clock::{deadline_after, monotonic},
     error::{ErrorKind, Result},
-    queue::{Lease, info::stats},
+    queue::{Lease, QueueStats, info::stats, lease::give_back_late},
     store::{Store, inner::Call},
     task::StopReason,
     worker::{
         Report, Setup,
         called::Look,
-        crew::{Crew, Phase, State, Waiting},
+        crew::{Crew, Phase, State, Waiting, will_pass},
         event::{Event, tell},
         handler, maintenance,
         prefetch::AHEAD_MAX,
@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// How long a completion may wait for company while the handlers are busy.
-const SETTLE_WITHIN: Duration = Duration::from_millis(5);
+pub(super) const SETTLE_WITHIN: Duration = Duration::from_millis(5);
 /// How long a worker that is stopped at once waits for a turn that is out.
 const LAST_TURN: Duration = Duration::from_secs(2);
 
@@ -61,7 +61,7 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
     }
     let gave_up = Keeper { crew: &crew, look: Look::new(), begun: 0 }.keep();
     if let Some(ticket) = crew.lock().left_parked.take() {
-        crew.give_back_late(ticket);
+        give_back_late(&store.inner, &crew.session, ticket);
     }
     if !gave_up && let Err(error) = crew.claimer().count_conflicts() {
         crew.tell_trouble("count hijacks", &error);
@@ -84,9 +84,18 @@ pub(crate) fn run(store: &Store, setup: Setup) -> Result<Report> {
     }
     let mut report = state.report.clone();
     drop(state);
-    let rows = store.inner.rows()?;
-    report.left = crew.setup.queues.iter().map(|queue| stats(rows.as_ref(), queue)).collect::<Result<_>>()?;
+    match left_in(store, &crew.setup.queues) {
+        Ok(left) => report.left = left,
+        // What it did is told all the same.
+        Err(error) if will_pass(&error) => crew.tell_trouble("count what is left", &error),
+        Err(error) => return Err(error),
+    }
     Ok(report)
+}
+
+fn left_in(store: &Store, queues: &[String]) -> Result<Vec<QueueStats>> {
+    let rows = store.inner.rows()?;
+    queues.iter().map(|queue| stats(rows.as_ref(), queue)).collect()
 }
 
 struct Keeper<'a> {

@@ -8,6 +8,8 @@
 mod called;
 mod claimer;
 mod crew;
+#[cfg(test)]
+mod drain_tests;
 mod event;
 mod handler;
 mod idle;
@@ -113,7 +115,7 @@ pub struct Report {
     pub leases_lost: u64,
     /// Candidates, or strict claims, that another was quicker to take.
     pub hijacks: u64,
-    /// Its queues, as it left them.
+    /// Its queues, as it left them; none where that could not be read.
     pub left: Vec<QueueStats>,
 }
 
@@ -324,7 +326,6 @@ impl Worker {
         if setup.queues.is_empty() {
             setup.queues.push("default".to_owned());
         }
-        define(&self.store, &setup)?;
         if let Some(task) = setup.registry.first_without_time() {
             return Err(Error::invalid(format!(
                 "task \"{task}\" has a timeout of 0, which lets no attempt run; leave it out, or give it some time"
@@ -338,6 +339,8 @@ impl Worker {
                 "task \"{task}\" is to run in a process of its own; that is for unix, with the feature \"isolation\""
             )));
         }
+        // What is set up wrongly defines nothing.
+        define(&self.store, &setup)?;
         keeper::run(&self.store, setup)
     }
 }

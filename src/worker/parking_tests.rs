@@ -22,7 +22,10 @@ use crate::{
         ticket::Ticket,
     },
     task::Registry,
-    worker::{Event, Worker, tests::wait_until_ready},
+    worker::{
+        Event, Worker,
+        tests::{make_suspect, wait_until_ready},
+    },
 };
 
 const SOON: Duration = Duration::from_mins(1);
@@ -151,6 +154,37 @@ fn parked_claim_is_answered_with_the_job_that_came() {
     assert_eq!(run.join().unwrap().completed, 3);
 }
 
+/// P4: the claim was parked by a process that ran nothing, and is answered when it does.
+#[test]
+fn suspect_job_that_comes_to_a_process_which_has_begun_work_meanwhile_goes_back() {
+    let store = Store::in_memory().unwrap();
+    let (parking, parked) = Parking::new();
+    let (worker, events, _go_on) = worker(&store, &parking);
+    let stop = worker.stop_handle();
+    let run = thread::spawn(move || worker.run().unwrap());
+    parked.recv_timeout(SOON).unwrap();
+    let others = store.queue("others");
+    others.enqueue(JobRequest::new("note", &())).unwrap();
+    let held = others.claim(1, Duration::ZERO).unwrap();
+    let id = store.queue("default").enqueue(JobRequest::new("note", &())).unwrap();
+    make_suspect(&store);
+    parking.serve(&store);
+    wait_until_ready(&store, id);
+    assert!(store.job(id).unwrap().suspect && events.try_recv().is_err());
+    // It asks again, and gets it when it may.
+    held[0].complete().unwrap();
+    loop {
+        parked.recv_timeout(SOON).unwrap();
+        parking.serve(&store);
+        if let Ok(Event::Started { job, .. }) = events.recv_timeout(Duration::from_millis(50)) {
+            assert_eq!(job, id);
+            break;
+        }
+    }
+    stop.stop();
+    assert_eq!(run.join().unwrap().completed, 1);
+}
+
 /// The worker is called when the job is held and it does not know that yet.
 #[test]
 fn job_that_was_cancelled_while_its_claim_was_answered_is_seen_to_be() {
@@ -198,6 +232,31 @@ fn endings_do_not_wait_for_a_parked_claim() {
     assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::Started { job, .. } if job == id));
     stop.stop();
     assert_eq!(run.join().unwrap().completed, 2);
+}
+
+/// The keeper sleeps until the slow job's time is over, which is no help to what ends before.
+#[test]
+fn completion_does_not_wait_for_a_slow_job_beside_one_whose_time_is_far_ahead() {
+    let store = Store::in_memory().unwrap();
+    let queue = store.queue("default");
+    let long = queue.enqueue(JobRequest::new("hold", &()).timeout(Duration::from_hours(1))).unwrap();
+    let (parking, parked) = Parking::new();
+    let (worker, events, go_on) = worker(&store, &parking);
+    let worker = worker.concurrency(2).prefetch(1);
+    let stop = worker.stop_handle();
+    let run = thread::spawn(move || worker.run().unwrap());
+    assert!(matches!(events.recv_timeout(SOON).unwrap(), Event::Started { job, .. } if job == long));
+    parked.recv_timeout(SOON).unwrap();
+    // So that the keeper most likely sleeps until the deadline.
+    crate::clock::sleep(Duration::from_millis(30)); // waits: for what either order of is right
+    let jobs = queue.enqueue_batch(["note", "hold"].map(|task| JobRequest::new(task, &()))).unwrap();
+    parking.serve(&store);
+    store.wait_ended(jobs[0], PROMPTLY).unwrap();
+    assert_eq!(store.job(jobs[1]).unwrap().state, State::Running);
+    go_on.send(()).unwrap();
+    go_on.send(()).unwrap();
+    stop.stop();
+    assert_eq!(run.join().unwrap().completed, 3);
 }
 
 #[test]

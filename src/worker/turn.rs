@@ -7,14 +7,14 @@ use std::sync::MutexGuard;
 use std::time::Duration;
 
 use crate::{
-    clock::{Timestamp, deadline_after, monotonic, sleep},
+    clock::{deadline_after, monotonic, sleep},
     error::{Error, ErrorKind, Result},
     queue::{
         Lease,
         lease::leases_of,
-        promote::next_due,
+        promote::has_untold,
         room::Room,
-        select::{Selection, Tasks, Wanted, select_within},
+        select::{Selection, Wanted, select_within},
         settle::{Each, Ending, Settled},
         state::State as JobState,
     },
@@ -124,7 +124,13 @@ impl Crew {
         match drained {
             Ok(true) if state.phase == Phase::Working => state.phase = Phase::Stopping,
             Ok(_) => {}
-            Err(error) => self.fail(&mut state, error),
+            Err(error) => {
+                drop(state);
+                self.tell_if_it_passes("see whether all is done", &error);
+                state = self.after_failure(self.lock(), error);
+                // Whether there is more to claim is seen, and this asked, at once again.
+                state.dry = None;
+            }
         }
         state
     }
@@ -135,11 +141,11 @@ impl Crew {
         }
         let rows = self.store.inner.rows()?;
         // What waited for a job that many waited for is told of its end step by step.
-        if next_due(rows.as_ref())? == Some(Timestamp::from_millis(0)) {
+        if has_untold(rows.as_ref())? {
             return Ok(false);
         }
         // Somebody may have committed since the claim looked.
-        let wanted = Wanted { tasks: Tasks::Named(self.setup.registry.names()), jobs_max: 1, idle: true };
+        let wanted = Wanted { tasks: self.tasks.clone(), jobs_max: 1, idle: true };
         let mut claimable = Selection::default();
         for queue in &self.setup.queues {
             let stats = crate::queue::info::stats(rows.as_ref(), queue)?;
@@ -299,6 +305,8 @@ impl Crew {
                     ended.lease.note_settled();
                     self.count_settled(&ended, settled, &mut answer.report);
                 }
+                // Its time was over while its handler's transaction completed it.
+                Some(Each::Lost(_)) if ended.lease.is_completed_in_transaction() => {}
                 Some(Each::Lost(_)) => {
                     ended.lease.note_settled();
                     answer.report.leases_lost += 1;

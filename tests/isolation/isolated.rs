@@ -98,11 +98,11 @@ fn what_an_isolated_handler_started_ends_with_its_time() {
 }
 
 #[test]
-fn warm_process_runs_a_hundred_jobs_and_ends_when_it_has_been_idle() {
+fn warm_process_runs_a_thousand_jobs_and_ends_when_it_has_been_idle() {
     let scene = Scene::new();
     let store = scene.store();
     let worker = scene.actor("worker", &[]);
-    let jobs = store.queue("default").enqueue_batch((0..150).map(|_| request(&scene, "whoami"))).unwrap();
+    let jobs = store.queue("default").enqueue_batch((0..1_050).map(|_| request(&scene, "whoami"))).unwrap();
     let mut pids: Vec<u32> = jobs.iter().map(|job| store.wait::<(u32, u32)>(*job, SOON).unwrap().0).collect();
     assert!(pids.iter().all(|pid| *pid != worker.pid()));
     pids.dedup();
@@ -112,7 +112,7 @@ fn warm_process_runs_a_hundred_jobs_and_ends_when_it_has_been_idle() {
     // And there is a new one when there is something to do.
     let again = enqueue(&scene, &store, "whoami");
     assert!(!pids.contains(&store.wait::<(u32, u32)>(again, SOON).unwrap().0));
-    assert_eq!(leave(worker), "151 0 0");
+    assert_eq!(leave(worker), "1051 0 0");
 }
 
 #[test]

@@ -79,6 +79,7 @@ fn limits_are_configured_and_read_back_and_none_may_be_zero() {
         for wrong in [
             QueueConfig::new().concurrency(0),
             QueueConfig::new().concurrency_per_key(0),
+            QueueConfig::new().size_max(0),
             QueueConfig::new().rate(Rate::new(0, Duration::from_secs(1))),
             QueueConfig::new().rate(Rate::new(1, Duration::ZERO)),
             QueueConfig::new().rate(Rate::new(1, Duration::from_secs(1)).burst(0)),

@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use casque::{ErrorKind, Job, JobRequest, Registry, State, Store, Task, TaskError, Worker, types::StopReason};
+use casque::{
+    ErrorKind, Job, JobRequest, Registry, Schedule, State, Store, Task, TaskError, Worker, types::StopReason,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{SOON, job, kind, on_each_engine, refused};
@@ -170,6 +172,8 @@ fn timeout_of_nothing_is_refused() {
     refused(&store, enqueue, ErrorKind::Invalid, &["timeout of 0"]);
     let mut tasks = Registry::new();
     tasks.register("hasty", |_, ()| Ok(())).unwrap().timeout(Duration::ZERO);
-    let run = || Worker::new(&store).tasks(tasks.clone()).drain(true).run();
+    let sweep = || Schedule::every("sweep", HOUR, JobRequest::new("hasty", &()));
+    let run = || Worker::new(&store).tasks(tasks.clone()).schedule(sweep()).drain(true).run();
     refused(&store, run, ErrorKind::Invalid, &["task \"hasty\" has a timeout of 0"]);
+    assert_eq!(store.schedules().unwrap().len(), 0, "a worker that is set up wrongly defines nothing");
 }

@@ -196,12 +196,13 @@ impl Redb {
     fn close_handle(&self) -> Result<()> {
         self.place.mark_closed();
         let handle = self.slot_mut().replace(Handle::Closed);
-        let closed = match handle {
+        // A writer commits once more as it closes.
+        let closed = self.place.guarded("close", || match handle {
             Handle::None | Handle::Closed => Ok(()),
             Handle::Reader(reader) => reader.close(),
             Handle::Writer(writer) => writer.close(),
-        };
-        closed.map_err(|error| self.place.of_database("close", error))
+        });
+        closed?.map_err(|error| self.place.of_database("close", error))
     }
 
     fn slot(&self) -> RwLockReadGuard<'_, Slot> {

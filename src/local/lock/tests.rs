@@ -3,7 +3,7 @@
 use std::sync::{Mutex, mpsc};
 
 use super::{
-    super::holder::{Holder, holder},
+    super::holder::{Holder, holder, last_note},
     *,
 };
 
@@ -59,6 +59,17 @@ fn lock_has_one_holder_who_is_named() {
     drop(guard);
     assert_eq!(holder(&folder), None);
     assert!(second.try_take("in time").unwrap().is_some());
+}
+
+#[test]
+fn note_that_a_dead_holder_has_left_names_nobody() {
+    let (_home, folder) = folder();
+    let lock = handle(&folder, "next");
+    std::fs::write(folder.lock(), super::super::holder::held(7, "dead", "a test")).unwrap();
+    assert_eq!(holder(&folder), None);
+    assert_eq!(last_note(&folder).unwrap().label, "dead", "for who knows that the lock is held");
+    let _guard = take(&lock, "to go on");
+    assert_eq!(holder(&folder).unwrap().label, "next");
 }
 
 #[test]

@@ -17,6 +17,24 @@ impl Lease {
         run.note.as_ref().map_or(Ok(()), |note| note.ended(clean))
     }
 
+    /// Notes that the work did not begin after all: nothing was done that may not be done again. Where its time is
+    /// over, it has failed by that.
+    pub(crate) fn note_not_begun(&self) {
+        let mut run = self.run();
+        if run.is_timed_out {
+            return;
+        }
+        run.started_at = None;
+        let note = run.note.take();
+        drop(run);
+        if let Some(note) = note
+            && let Err(error) = note.clear()
+            && let Some((inner, _)) = self.held.inner.here()
+        {
+            inner.site.note_trouble(&error);
+        }
+    }
+
     /// Ends the attempt before its handler has ended; whether it is still to be settled by that.
     pub(crate) fn time_out(&self) -> bool {
         let mut run = self.run();

@@ -21,14 +21,7 @@ use crate::{
 };
 
 fn claim(number: u64, queue: &str, jobs_max: usize) -> Entry {
-    let claim = Claim {
-        session: SessionId::random(),
-        queues: vec![queue.into()],
-        wanted: Wanted { tasks: Tasks::Any, jobs_max, idle: true },
-        candidates: Vec::new(),
-        fill: true,
-        conflicts: 0,
-    };
+    let claim = Claim::new(SessionId::random(), vec![queue.into()], Wanted { tasks: Tasks::Any, jobs_max, idle: true });
     let client = ClientId { born: Version(0), random: 1 };
     let change = Change {
         id: ChangeId { client, number },
@@ -130,9 +123,29 @@ fn wish_for_a_lock_waits_where_another_has_it_and_is_tried_when_that_lock_is_tol
 #[test]
 fn claim_that_is_called_off_has_waited_long_enough() {
     let mut lot = lot([claim(1, "q", 1), claim(2, "q", 1)]);
+    let now = monotonic();
+    assert!(lot.take_over(now).is_empty());
     lot.hurry(|entry| entry.change.id.number == 2);
-    let over = lot.take(|entry| entry.wait_until.is_none());
-    assert_eq!(numbers(&over), [2]);
+    assert_eq!(numbers(&lot.take_over(now)), [2]);
+    assert!(lot.take_over(now).is_empty());
+}
+
+#[test]
+fn wait_is_over_at_its_end_whoever_came_first_and_whoever_went() {
+    let now = monotonic();
+    let at = |seconds| now + Duration::from_secs(seconds);
+    let ends = [(1, 3), (2, 1), (3, 2), (4, 1)];
+    let mut lot = lot(ends.map(|(number, seconds)| Entry { wait_until: Some(at(seconds)), ..claim(number, "q", 1) }));
+    assert_eq!(lot.next_end(), Some(at(1)));
+    assert!(lot.take_over(now).is_empty());
+    assert_eq!(numbers(&lot.take_over(at(1))), [2, 4]);
+    assert_eq!(lot.next_end(), Some(at(2)));
+    // The next one is served in time: when it would have ended there is nothing to take, and the last is looked for.
+    assert_eq!(numbers(&lot.take(|entry| entry.change.id.number == 3)), [3]);
+    assert!(lot.take_over(at(2)).is_empty());
+    assert_eq!(lot.next_end(), Some(at(3)));
+    assert_eq!(numbers(&lot.take_over(at(4))), [1]);
+    assert_eq!(lot.next_end(), None);
 }
 
 #[test]

@@ -18,7 +18,6 @@ impl Stone<'_> {
             Closer::Client { connection, ask } | Closer::Borrower { connection, ask } => {
                 self.connections.answer_ask(connection, ask, answer.map_err(Refusal::from));
             }
-            // Where the file can't be written they look by themselves, when it can.
             Closer::Holders => {
                 self.connections.call_holders();
                 (self.ground.on_news)(News::HoldersCalled);

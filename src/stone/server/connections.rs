@@ -1,10 +1,9 @@
 //! The stone's ends of its clients' connections: what they said, and what is to be said to them.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashSet, VecDeque},
     io::{self, Read as _, Write as _},
     net::Shutdown,
-    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -98,9 +97,8 @@ struct Connection {
 }
 
 impl Connections {
-    pub(super) fn open(path: &Path, store: [u8; 16]) -> Result<(Self, Arc<Waker>)> {
+    pub(super) fn open(mut listener: Listener, store: [u8; 16]) -> Result<(Self, Arc<Waker>)> {
         let cannot = |error: io::Error| Error::unavailable("the stone's socket can't be served").because(error);
-        let mut listener = socket::bind(path)?;
         let poll = Poll::new().map_err(cannot)?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE).map_err(cannot)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(cannot)?);
@@ -359,6 +357,11 @@ impl Connections {
         }
     }
 
+    /// Who is connected.
+    pub(super) fn clients(&self) -> HashSet<ClientId> {
+        self.open.values().filter_map(|connection| connection.client).collect()
+    }
+
     /// Where the answers of a connection go; nowhere where it is gone.
     pub(super) fn line(&self, connection: usize) -> Option<Arc<Line>> {
         self.open.get(&connection).map(|connection| connection.line.clone())
@@ -467,7 +470,7 @@ mod tests {
         let beside = folder.path().join("app.redb.d");
         std::fs::create_dir(&beside).unwrap();
         let path = beside.join("sock");
-        let (mut connections, _waker) = Connections::open(&path, [7; 16]).unwrap();
+        let (mut connections, _waker) = Connections::open(socket::bind(&path, &path).unwrap(), [7; 16]).unwrap();
         let mut stream = UnixStream::connect(&path).unwrap();
         connections.poll(Duration::from_secs(10)).unwrap();
         assert!(connections.next_request().is_none());

@@ -2,30 +2,72 @@
 
 use std::collections::HashSet;
 
-use super::{Stone, clients::admit_clients, proposals};
+use super::{Stone, proposals};
 use crate::{
     clock::monotonic,
     engine::RowSet,
-    error::Result,
+    error::{ErrorKind, Result},
     stone::{
         entry::Entry,
         parked::{Served, is_locked, locks_in, queues_with_jobs},
     },
     store::{
         change::Applied,
+        committer::Step,
         group::{Decided, decide},
         object::StoreRecord,
         view::Layer,
     },
 };
 
+/// What a group came to.
+pub(super) struct Group {
+    /// One for each of its entries, in order.
+    pub(super) verdicts: Vec<Result<Applied>>,
+    pub(super) rows: RowSet,
+    pub(super) before: StoreRecord,
+    /// The store as the rows leave it.
+    pub(super) after: StoreRecord,
+    /// What had waited, and is answered with the group.
+    pub(super) served: Vec<(Entry, Result<Applied>)>,
+}
+
 impl Stone<'_> {
+    /// Decides a group, where this stone's place is still its own. What is wrong with the group is the inner error.
+    ///
+    /// # Errors
+    /// What ends this stone.
+    pub(super) fn decide_in_place(&mut self, entries: &[Entry]) -> Result<Result<Group>> {
+        self.ground.desk.step(Step::Locked);
+        self.guard.check_place()?;
+        self.ground.site.verify_store()?;
+        if let Err(error) = self.catch_up() {
+            return Ok(Err(error));
+        }
+        let decided = self.decide_with_parked(entries);
+        let is_unreadable = match &decided {
+            Ok(group) => group.rows.is_empty() && group.verdicts.iter().any(is_unavailable),
+            Err(_) => true,
+        };
+        if !is_unreadable {
+            return Ok(decided);
+        }
+        if self.window.is_flushing() {
+            // A flush that failed has closed the file that is read from: how it ended is to be told, or the group is
+            // decided on what it left.
+            let flushed = self.flusher.wait();
+            self.flushed(flushed)?;
+            if let Some((error, _)) = &self.trouble {
+                return Ok(Err(error.for_each_caller()));
+            }
+        } else {
+            self.window.thaw(self.ground.site)?;
+        }
+        Ok(self.decide_with_parked(entries))
+    }
+
     /// Decides a group and, in the same commit, the parked claims that it satisfies (C4).
-    #[allow(clippy::type_complexity, reason = "used once, where a group is committed")]
-    pub(super) fn decide_with_parked(
-        &mut self,
-        entries: &[Entry],
-    ) -> Result<(Vec<Result<Applied>>, RowSet, StoreRecord, Vec<(Entry, Result<Applied>)>)> {
+    fn decide_with_parked(&mut self, entries: &[Entry]) -> Result<Group> {
         let Decided { verdicts, mut rows, mut after } = self.decide(entries)?;
         let mut served = Vec::new();
         if !self.parked.is_empty() && (!rows.is_empty() || !self.unserved.queues.is_empty()) {
@@ -60,8 +102,9 @@ impl Stone<'_> {
         }
         self.serve_locks(&mut rows, &mut after, &mut served);
         let claims = served.iter().map(|(entry, _)| entry);
-        admit_clients(&mut self.clients, entries.iter().chain(claims), &mut rows)?;
-        Ok((verdicts, rows, after, served))
+        let connected = || self.connections.clients();
+        self.clients.admit(entries.iter().chain(claims), &mut rows, &self.window, connected)?;
+        Ok(Group { verdicts, rows, before: self.window.store, after, served })
     }
 
     /// Fulfils the wishes for named locks that wait, and whose turn it is by the group's rows.
@@ -85,4 +128,8 @@ impl Stone<'_> {
         });
         served.extend(taken.into_iter().zip(answers));
     }
+}
+
+fn is_unavailable(verdict: &Result<Applied>) -> bool {
+    verdict.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable)
 }

@@ -13,6 +13,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     stone::{
         candidate::News,
+        entry::Closer,
         log::{Log, Syncer},
         window::Window,
     },
@@ -274,9 +275,13 @@ impl Stone<'_> {
         self.end_window_if_free();
     }
 
-    /// When a window that is to end then may.
+    /// When a window that is to end then may. Nobody is kept from the lock by the pause.
     pub(super) fn may_end_at(&self, then: Instant) -> Instant {
-        self.ground.site.commit_pause().map_or(then, |pause| then.max(self.ended + pause))
+        let wants_lock = |(_, closer): &(StoreRecord, Closer)| matches!(closer, Closer::Borrower { .. });
+        match self.ground.site.commit_pause() {
+            Some(pause) if !self.closers.iter().any(wants_lock) => then.max(self.ended + pause),
+            _ => then,
+        }
     }
 
     /// Whether the window can take no more, and may not end yet.
@@ -347,7 +352,9 @@ impl Stone<'_> {
                     "the store's file can't be written, and what was answered waits for it in the log: {}",
                     error.full_message()
                 ));
-                for (_, closer) in std::mem::take(&mut self.closers) {
+                // Who holds jobs is called when the file shows what the call is about.
+                let has_asked = |(_, closer): &mut (StoreRecord, Closer)| !matches!(closer, Closer::Holders);
+                for (_, closer) in self.closers.extract_if(.., has_asked).collect::<Vec<_>>() {
                     self.tell_closer(closer, Err(error.for_each_caller()));
                 }
                 self.trouble = Some((error, monotonic() + RETRY_EVERY));

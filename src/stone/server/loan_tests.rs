@@ -13,7 +13,10 @@ use super::{LOAN_MAX, connections::Connections};
 use crate::{
     clock::{monotonic, sleep},
     random,
-    stone::wire::{Hello, PROTOCOL, Purpose, Reply, Request, Welcome, put_frame, take_frame},
+    stone::{
+        socket,
+        wire::{Hello, PROTOCOL, Purpose, Reply, Request, Welcome, put_frame, take_frame},
+    },
     store::{
         Store, change::ClientId, conflict::Version, keys, object::FormatRecord, open::StoreOptions, view::get_record,
     },
@@ -58,7 +61,7 @@ fn lend(patience: Duration) -> (UnixStream, Receiver<Duration>, tempfile::TempDi
     let beside = folder.path().join("app.redb.d");
     std::fs::create_dir(&beside).unwrap();
     let path = beside.join("sock");
-    let (mut connections, _waker) = Connections::open(&path, [7; 16]).unwrap();
+    let (mut connections, _waker) = Connections::open(socket::bind(&path, &path).unwrap(), [7; 16]).unwrap();
     let mut borrower = UnixStream::connect(&path).unwrap();
     borrower.set_read_timeout(Some(DEADLINE)).unwrap();
     say(&mut borrower, &hello([7; 16]));
@@ -90,6 +93,7 @@ fn loan_lasts_while_its_borrower_shows_life_and_ends_when_it_stops_to() {
     while monotonic().duration_since(begun) < 2 * PATIENCE {
         say(&mut borrower, &Request::Alive);
         assert_eq!(went_on.try_recv().ok(), None, "the stone went on though its borrower shows life");
+        // waits: as a borrower does between two signs of life
         sleep(ALIVE_EVERY);
     }
     let lasted = went_on.recv_timeout(DEADLINE).unwrap();

@@ -16,6 +16,7 @@ use crate::{
         },
         session::Session,
         snapshot::version_of,
+        ticket::Ticket,
         transaction::Transaction,
     },
 };
@@ -206,6 +207,27 @@ impl Place {
         self.is_empty = true;
     }
 
+    /// Has a thread give it up, after the answer to a wish for the lock that may still come: the session lives, so
+    /// nobody else would. Where the store is closed, it is freed with the session.
+    pub(super) fn leave_later(&self, late: Option<Ticket>) {
+        let (inner, name, claimant) = (Arc::downgrade(&self.inner), self.name.clone(), self.claimant);
+        let free = move || {
+            // Given or refused, or never to be told: what is left of it goes.
+            late.as_ref().map(Ticket::wait_for_good);
+            while let Some(inner) = inner.upgrade() {
+                match leave(&inner, &name, claimant, inner.patience) {
+                    Err(error) if error.kind() != ErrorKind::Closed => {}
+                    _ => return,
+                }
+                drop(inner);
+                sleep(TRY_EVERY);
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("casque-unlock".into()).spawn(free) {
+            self.inner.site.note_trouble(&Error::unavailable("a thread can't be started").because(error));
+        }
+    }
+
     /// Gives it up; whether the lock was held until then.
     fn leave(&mut self, patience: Duration) -> Result<bool> {
         let was_held = leave(&self.inner, &self.name, self.claimant, patience)?;
@@ -220,21 +242,7 @@ impl Drop for Place {
         if self.is_empty || self.leave(DROP_PATIENCE).is_ok() {
             return;
         }
-        // The session lives, so nobody else would free it. Where the store is closed, it is freed with the session.
-        let (inner, name, claimant) = (Arc::downgrade(&self.inner), self.name.clone(), self.claimant);
-        let free = move || {
-            while let Some(inner) = inner.upgrade() {
-                match leave(&inner, &name, claimant, inner.patience) {
-                    Err(error) if error.kind() != ErrorKind::Closed => {}
-                    _ => return,
-                }
-                drop(inner);
-                sleep(TRY_EVERY);
-            }
-        };
-        if let Err(error) = thread::Builder::new().name("casque-unlock".into()).spawn(free) {
-            self.inner.site.note_trouble(&Error::unavailable("a thread can't be started").because(error));
-        }
+        self.leave_later(None);
     }
 }
 
@@ -242,6 +250,6 @@ fn leave(inner: &Inner, name: &str, claimant: Claimant, patience: Duration) -> R
     let unlock = Intent::Unlock { name: name.to_owned(), claimant };
     match inner.perform_within(unlock, patience)? {
         Outcome::Unlocked { was_held } => Ok(was_held),
-        _ => Err(Error::corrupt("an unlocking was answered without its outcome")),
+        _ => Err(Error::unanswered("an unlocking")),
     }
 }

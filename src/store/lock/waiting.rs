@@ -65,10 +65,17 @@ pub(super) fn acquire(store: &Store, name: &str, patience: Option<Duration>) -> 
 fn ask(place: &Place, waits: bool, wait: Duration) -> Result<Option<Fence>> {
     let request = LockRequest { name: place.name.clone(), claimant: place.claimant, waits };
     let ticket = place.inner.submit_turn(vec![Intent::Lock(request)], wait)?;
-    let applied = ticket.wait(&place.inner.site)?;
+    let applied = match ticket.wait(&place.inner.site) {
+        // The lock may be given when nobody asks for it any more, and after this place was given up.
+        Err(error) if ticket.may_be_answered() => {
+            place.leave_later(Some(ticket));
+            return Err(error);
+        }
+        answered => answered?,
+    };
     match applied.outcomes.first() {
         Some(Outcome::Locked(fence)) => Ok(*fence),
-        _ => Err(Error::corrupt("a wish for a lock was answered without its outcome")),
+        _ => Err(Error::unanswered("a wish for a lock")),
     }
 }
 

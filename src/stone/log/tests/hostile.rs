@@ -10,7 +10,7 @@ use super::{
     },
     rig::{STORE, replay_image, rows, small_log},
 };
-use crate::{error::ErrorKind, store::conflict::Version};
+use crate::{error::ErrorKind, fuzz::Fuzz, store::conflict::Version};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 const HALF: usize = 256;
@@ -135,4 +135,20 @@ proptest! {
         image[halves..halves + 4].copy_from_slice(&length.to_le_bytes());
         prop_assert_eq!(replay_image(image, LOG, Version(0)).unwrap().records, 0);
     }
+}
+
+#[test]
+fn fuzz_logs() {
+    let made = [
+        image(),
+        with_record(1, (0, 1), &row(3, 5, "keyvalue")),
+        with_record(2, (0, 9), &[row(3, u32::MAX, "key"), row(1, 1, "kv")].concat()),
+    ];
+    Fuzz::new("logs", made).run(|input| {
+        match replay_image(input.to_vec(), LOG, Version(0)) {
+            // What does not continue from this version is no part of it.
+            Ok(replay) => assert!([0, 1, 2, 3, 4, 9].contains(&replay.version.0), "{}", replay.version),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "{}", error.full_message()),
+        }
+    });
 }
