@@ -7,7 +7,8 @@
 //! What to look at: four kinds of jobs on one worker. `abort` takes its process down, `leak` asks for more memory than
 //! its 64 MiB, `hang` takes longer than its 200 ms; all of that ends one attempt each, with the reason in the job's
 //! history. `add` runs among them, in warm processes that are used again and again. The worker's own process is the
-//! same from beginning to end, and no child is left. The call of `run_if_child` in `main` is all that it takes.
+//! same from beginning to end, and no child is left. What the children write to stderr as they die shows among it, with
+//! what Rust says of a backtrace after a failed allocation. The call of `run_if_child` in `main` is all that it takes.
 
 mod common;
 

@@ -56,8 +56,9 @@ fn play(path: &Path) -> Result<ExitCode, Box<dyn Error>> {
     let rate = Rate::new(PER_SECOND, Duration::from_secs(1)).burst(BURST);
     queue.configure(&QueueConfig::new().concurrency(AT_ONCE).concurrency_per_key(1).rate(rate))?;
     let customers = (0..JOBS_OF_FIRST).map(|_| 0).chain((0..JOBS_EACH).flat_map(|_| 1..CUSTOMERS));
-    let jobs: Vec<JobRequest> =
-        customers.map(|customer| JobRequest::new("call", &customer).key(format!("customer-{customer}"))).collect();
+    let jobs: Vec<JobRequest> = customers
+        .map(|customer| JobRequest::new("call", &customer).concurrency_key(format!("customer-{customer}")))
+        .collect();
     let count = jobs.len();
     queue.enqueue_batch(jobs)?;
 

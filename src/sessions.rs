@@ -33,6 +33,23 @@ pub struct SessionInfo {
     pub running: Vec<JobId>,
 }
 
+#[cfg(feature = "cli")]
+impl SessionInfo {
+    pub(crate) fn state(&self) -> &'static str {
+        state_of(self.alive, self.is_stopped)
+    }
+}
+
+/// What a process is, in a word.
+#[cfg(feature = "cli")]
+pub(crate) fn state_of(is_alive: bool, is_stopped: bool) -> &'static str {
+    match (is_alive, is_stopped) {
+        (false, _) => "dead",
+        (true, true) => "stopped",
+        (true, false) => "alive",
+    }
+}
+
 impl Store {
     /// The sessions on this store, in order of their names; none for a store in memory.
     ///

@@ -185,9 +185,27 @@ fn stats_and_queues_tell_numbers_and_the_store() {
     assert_eq!((&queues[0]["live"], &queues[1]["live"]), (&json!(3), &json!(1)));
     assert_eq!(queues[1]["oldest_ready_at"], Value::Null);
     assert_eq!(cli.one(&["resume", "two"]), json!({ "queue": "two", "paused": false }));
+    cli.run(&["resume", "three"]).fails(3, &["there is no queue \"three\" so far; there are one, two"]);
+    cli.run(&["resume", "--task", "b"]).fails(3, &["there is no task \"b\" so far"]);
+    assert_eq!(cli.one(&["resume", "--task", "a"]), json!({ "task": "a", "paused": false }));
+    assert_eq!(cli.json(&["queues"]).len(), 2, "resuming makes no queue");
+    for command in ["stats", "queues", "list"] {
+        let ran = cli.run(&[command, "--queue", "three"]).succeeds();
+        assert!(ran.stderr.contains("there is no queue \"three\" so far; there are one, two"), "{ran:?}");
+    }
     for table in ["stats", "queues", "sessions"] {
         cli.run(&[table]).succeeds();
     }
+}
+
+#[test]
+fn queue_is_as_old_as_its_oldest_job_and_not_as_the_time_that_this_was_for() {
+    let cli = Cli::new();
+    cli.id(&["enqueue", "a", "--at", "2001-01-01T00:00:00Z"]);
+    let queues = cli.one(&["queues"]);
+    let job = cli.json(&["list"]).remove(0);
+    assert_eq!(queues["oldest_ready_at"], job["enqueued_at"]);
+    assert_eq!(job["run_at"], "2001-01-01T00:00:00.000Z");
 }
 
 #[test]
@@ -200,7 +218,9 @@ fn settings_are_read_and_written_in_their_units() {
     assert_eq!(cli.one(&["config", "lease", "1h30m"])["value"], 5_400_000);
     assert_eq!(cli.run(&["config", "lease"]).succeeds().stdout, "1h30m\n");
     assert_eq!(cli.run(&["config", "payload-max", "64KiB"]).succeeds().stdout, "64KiB\n");
-    cli.run(&["config", "lease", "30"]).fails(2, &["\"30\" is not a duration", "30s"]);
+    cli.run(&["config", "lease", "30"]).fails(2, &["lease = 30: \"30\" is not a duration", "30s"]);
+    cli.run(&["config", "payload-max", "many"]).fails(2, &["payload-max = many: "]);
+    cli.run(&["config", "rate", "10/1s"]).fails(2, &["rate is a setting of a queue", "casque config --queue Q rate"]);
     cli.run(&["config", "lease", "1ms"]).fails(2, &["lease = 1ms is out of range", "from 500ms to 1d"]);
     cli.run(&["config", "payload-max", "1GiB"]).fails(2, &["payload-max = 1GiB", "from 1KiB to 4MiB"]);
     cli.run(&["config", "colour"]).fails(3, &["colour", "retention-dead"]);
@@ -264,7 +284,13 @@ fn wait_tells_how_a_job_has_ended_by_its_exit_code() {
     assert_eq!(cli.one(&["wait", &good])["result"]["stdout"], "hi\n");
     cli.run(&["wait", &bad]).fails(1, &["dead", "exit status: 3", "sorry"]);
     cli.run(&["cancel", &other]).succeeds();
-    cli.run(&["wait", &other]).fails(1, &["cancelled"]);
+    cli.run(&["wait", &other]).fails(1, &[&format!("job {other} was cancelled at 20")]);
+    // What failed before is not why a job was cancelled.
+    let again = cli.id(&["exec", "--", "sh", "-c", "echo sorry >&2; exit 3"]);
+    cli.run(&["work", "--drain", "--allow-exec"]).succeeds();
+    cli.run(&["cancel", &again]).succeeds();
+    let ran = cli.run(&["wait", &again]).fails(1, &["was cancelled at"]);
+    assert!(!ran.stderr.contains("sorry"), "{ran:?}");
     cli.run(&["wait", "9999"]).fails(3, &["9999"]);
     // No row of it, but below the store's version: it has ended and was not kept.
     let gone = cli.one(&["wait", "4"]);

@@ -51,6 +51,11 @@ fn rescheduled_job_has_its_new_priority_and_time() {
     cli.run(&["reschedule", "77", "--delay", "1s"]).fails(3, &["77"]);
     cli.run(&["cancel", &id]).succeeds();
     cli.run(&["reschedule", &id, "--delay", "1s"]).fails(4, &[&id, "cancelled", "retry"]);
+    let completed = cli.id(&["exec", "--keep", "--", "true"]);
+    cli.run(&["work", "--drain", "--allow-exec"]).succeeds();
+    for verb in [&["reschedule", &completed, "--delay", "1s"][..], &["requeue", &completed], &["retry", &completed]] {
+        cli.run(verb).fails(4, &["is completed", "it has succeeded; enqueue it anew"]);
+    }
 }
 
 #[test]
@@ -99,6 +104,7 @@ fn retry_puts_all_back_that_a_filter_admits() {
     cli.run(&["retry"]).fails(2, &["ID"]);
     cli.run(&["retry", "1", "--all"]).fails(2, &["--all"]);
     cli.run(&["retry", "1", "--state", "dead"]).fails(2, &["--all"]);
+    cli.run(&["retry", "--state", "cancelled"]).fails(2, &["<ID>", "add --all to retry all that are cancelled"]);
     cli.run(&["retry", "--all", "--state", "running"]).fails(2, &["running", "dead"]);
 }
 

@@ -167,6 +167,29 @@ fn server_that_stands_by_is_seen_and_seen_to_be_stopped() {
 }
 
 #[test]
+fn holder_of_a_named_lock_and_who_waits_for_it_are_told_as_such() {
+    let cli = Cli::new();
+    let held = cli.start(&["lock", "report", "--", "sleep", "100"]);
+    until("the lock", || cli.path("app.redb").exists().then(|| cli.json(&["locks", "--fresh"]).pop())?);
+    let waiting = cli.start(&["lock", "report", "--", "true"]);
+    until("somebody to wait", || (cli.one(&["locks", "--fresh"])["waiting"] == 1).then_some(()));
+    let page = cli.run(&["doctor"]).succeeds().stdout;
+    for (pid, what) in [(held.pid(), "holds"), (waiting.pid(), "waits for")] {
+        let line = page.lines().find(|line| line.contains(&format!(": process {pid} "))).expect(&page);
+        assert!(line.ends_with(&format!("alive, {what} the lock \"report\"")), "{line}");
+    }
+    held.signal("STOP");
+    let lines = until("it is seen to be stopped", || {
+        let ran = cli.run(&["doctor", "--json"]);
+        (ran.code == 1).then(|| ran.json())
+    });
+    let told = findings(&lines);
+    assert!(told.contains(r#"it holds the lock \"report\", which others get after its lease"#), "{told}");
+    assert!(!told.contains("is a worker"), "{told}");
+    held.signal("CONT");
+}
+
+#[test]
 fn file_that_is_no_store_gets_one_remedy() {
     let cli = Cli::new();
     let database = redb::Builder::new().create(cli.path("database.redb")).unwrap();

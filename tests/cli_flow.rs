@@ -17,6 +17,10 @@ fn job_waits_for_those_it_was_enqueued_after_and_tells_what_for() {
         ["pending", "completed", "dead", "cancelled", "is_open"].map(|field| awaited[field].clone())
     };
     assert_eq!(awaited(), [json!(2), json!(0), json!(0), json!(0), json!(false)]);
+    let shown = cli.one(&["show", &last]);
+    assert_eq!((&shown["waits_for"], &shown["waited_for_by"]), (&json!([first, second]), &json!([strict])));
+    let page = cli.run(&["show", &last]).succeeds().stdout;
+    assert!(page.contains(&format!(" {first} {second}\n")) && page.contains(&format!("by {strict}\n")), "{page}");
     assert_eq!(cli.json(&["list", "--state", "waiting"]).len(), 2);
     cli.run(&["cancel", &first]).succeeds();
     assert_eq!(awaited(), [json!(1), json!(0), json!(0), json!(1), json!(false)]);
@@ -29,6 +33,9 @@ fn job_waits_for_those_it_was_enqueued_after_and_tells_what_for() {
     assert_eq!(cancelled["state"], "cancelled");
     let why = cancelled["errors"][0]["message"].as_str().unwrap();
     assert_eq!(why, format!("job {last}, which it waited for, was cancelled"));
+    let failed =
+        cli.run(&["wait", &strict]).fails(1, &["was cancelled at", &format!("job {last}, which it waited for")]);
+    assert!(!failed.stderr.contains("is cancelled"), "{failed:?}");
     cli.run(&["check"]).succeeds();
 }
 
@@ -44,6 +51,7 @@ fn batch_is_opened_filled_and_sealed() {
     assert_eq!(cli.one(&["show", &report])["awaited"]["is_open"], true);
     let sealed = cli.one(&["seal", &report]);
     assert_eq!(sealed, json!({ "id": report, "state": "ready" }));
+    cli.run(&["seal", &report]).fails(4, &["is not open", "sealed before"]);
     cli.run(&["work", "--drain", "--allow-exec"]).succeeds();
     let ended = cli.one(&["show", &report]);
     assert_eq!(
@@ -52,7 +60,7 @@ fn batch_is_opened_filled_and_sealed() {
     );
     let plain = cli.id(done);
     cli.run(&["seal", &plain]).fails(4, &["can't be sealed", "it waits for no other jobs"]);
-    cli.run(&["exec", "--before", &report, "--", "true"]).fails(2, &[&report, "can't wait for another any more"]);
+    cli.run(&["exec", "--before", &report, "--", "true"]).fails(4, &[&report, "can't wait for another any more"]);
     cli.run(&["seal", "4711"]).fails(3, &["there is no job 4711"]);
 }
 

@@ -52,12 +52,13 @@ fn wrong_settings_of_a_queue_say_what_is_wrong_and_change_nothing() {
     for (args, code, says) in [
         (&["concurrency", "0"][..], 2, "concurrency = 0: give a whole number, 1 or more, or none"),
         (&["concurrency", "many"], 2, "give a whole number"),
-        (&["rate", "100"], 2, "one looks like 100/1m"),
+        (&["rate", "100"], 2, "rate = 100: \"100\" is not a rate; one looks like 100/1m"),
         (&["rate", "1/0s"], 2, "one looks like 100/1m"),
         (&["rate", "1/1s", "20"], 2, "one looks like 100/1m"),
-        (&["order-per-key", "loose"], 2, "give strict or none"),
-        (&["keep-completed", "yes"], 2, "give true or false"),
-        (&["retention-dead", "30"], 2, "not a duration"),
+        (&["order-per-key", "loose"], 2, "order-per-key = loose: \"loose\" is no order; give strict or none"),
+        (&["keep-completed", "yes"], 2, "keep-completed = yes: \"yes\" says neither; give true or false"),
+        (&["retention-dead", "30"], 2, "retention-dead = 30: \"30\" is not a duration"),
+        (&["lease", "5s"], 2, "lease is a setting of the store, not of a queue; leave --queue out"),
         (&["colour", "red"], 3, "there are concurrency, concurrency-per-key"),
     ] {
         let mut all = vec!["config", "--queue", "q"];

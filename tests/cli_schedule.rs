@@ -33,7 +33,7 @@ fn schedule_is_added_listed_shown_and_removed() {
     }
     assert_eq!(added["upcoming"].as_array().unwrap().len(), 5);
     assert_eq!(added["upcoming"][0], added["next"]);
-    assert_eq!(added.as_object().unwrap().len(), 14);
+    assert_eq!(added.as_object().unwrap().len(), 22);
     assert_eq!(cli.one(&["schedule", "list"]), added);
     assert_eq!(cli.json(&["schedule", "list", "--queue", "other"]), [] as [Value; 0]);
     assert_eq!(cli.one(&["schedule", "show", "nightly"]), added);
@@ -45,6 +45,66 @@ fn schedule_is_added_listed_shown_and_removed() {
 
     assert_eq!(cli.run(&["schedule", "rm", "nightly"]).succeeds().stdout, "nightly removed\n");
     assert_eq!(cli.json(&["schedule", "list"]), [] as [Value; 0]);
+}
+
+#[test]
+fn schedule_shows_all_that_its_jobs_are_enqueued_with() {
+    let cli = Cli::new();
+    let options = "--priority 7 --delay 90s --max-attempts 3 --unique-by args --unique-scope store --unique-within 1h \
+                   --unique-while ready,running --key customer --timeout 5m --metadata tenant=acme --keep";
+    let add: Vec<&str> =
+        ["schedule", "add", "s", "task", "--every", "1h"].into_iter().chain(options.split_whitespace()).collect();
+    cli.run(&add).succeeds();
+    let shown = cli.one(&["schedule", "show", "s"]);
+    let key = shown["unique"]["key"].as_str().unwrap().to_owned();
+    assert!(key.starts_with("task:"), "{shown}");
+    for (field, value) in [
+        ("priority", json!(7)),
+        ("delay_ms", json!(90_000)),
+        ("max_attempts", json!(3)),
+        ("at_most_once", json!(false)),
+        ("unique", json!({ "key": key, "scope": "store", "while": ["ready", "running"], "within_ms": 3_600_000 })),
+        ("key", json!("customer")),
+        ("timeout_ms", json!(300_000)),
+        ("metadata", json!({ "tenant": "acme" })),
+        ("keep", json!(true)),
+    ] {
+        assert_eq!(shown[field], value, "{field}");
+    }
+    let page = cli.run(&["schedule", "show", "s"]).succeeds().stdout;
+    for part in [
+        "1m30s behind each slot",
+        "5m per attempt",
+        "in the store, while ready, running, for 1h at most",
+        "tenant=acme",
+        "customer",
+        "keep",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    cli.run(&["schedule", "add", "once", "task", "--every", "1h", "--at-most-once"]).succeeds();
+    assert_eq!(cli.one(&["schedule", "show", "once"])["max_attempts"], 1);
+}
+
+#[test]
+fn help_shows_no_options_that_a_schedule_refuses() {
+    let cli = Cli::new();
+    let help = cli.run(&["schedule", "add", "--help"]).succeeds().stdout;
+    for shown in ["--priority", "--delay", "--unique-by", "--catch-up", "--keep"] {
+        assert!(help.contains(shown), "{shown}: {help}");
+    }
+    for option in [
+        &["--wait", "1s"][..],
+        &["--at", "2100-01-01T00:00:00Z"],
+        &["--after", "1"],
+        &["--before", "1"],
+        &["--open"],
+        &["--on-failure", "run"],
+    ] {
+        assert!(!help.contains(&format!("{} ", option[0])), "{option:?}: {help}");
+        cli.run(&[&["schedule", "add", "s", "task", "--every", "1h"], option].concat()).fails(2, &[]);
+    }
+    assert!(cli.run(&["enqueue", "--help"]).succeeds().stdout.contains("--before"));
 }
 
 #[test]
@@ -87,7 +147,15 @@ fn mistakes_in_schedules_are_named_and_make_no_store() {
         (add(&[]), &["--cron", "--every"][..]),
         (add(&["--cron", "@daily", "--every", "1h"]), &["--cron", "--every"]),
         (add(&["--every", "1h", "--tz", "UTC"]), &["--tz"]),
-        (add(&["--cron", "every day"]), &["schedule \"s\"", "\"every day\" is not a cron expression", "30 4 * * 1-5"]),
+        (
+            add(&["--cron", "every day"]),
+            &["schedule \"s\"", "\"every day\" is not a cron expression: it has 2 of five", "30 4 * * 1-5"],
+        ),
+        (add(&["--cron", "0 24 * * *"]), &["\"0 24 * * *\"", "\"24\" is no hour, which goes from 0 to 23"]),
+        (add(&["--cron", "0 0 * * MO"]), &["\"MO\" is no day of the week", "MON,FRI"]),
+        (add(&["--cron", "61 0 0 * * *"]), &["\"61\" is no second"]),
+        (add(&["--cron", "0 0 1 13 *"]), &["\"13\" is no month"]),
+        (add(&["--cron", "@midnight"]), &["\"@midnight\" is not a cron expression", "@daily"]),
         (add(&["--cron", "0 0 31 4 *"]), &["never comes"]),
         (add(&["--every", "1m", "--wait", "5s"]), &["--wait", "tried again"]),
         (add(&["--cron", "@daily", "--tz", "Berlin"]), &["no time zone \"Berlin\"", "Europe/Berlin"]),

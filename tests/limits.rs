@@ -155,7 +155,7 @@ fn limits_of_queue_and_keys_hold_across_four_processes_some_of_which_are_killed(
     let store = configured(&scene, &QueueConfig::new().concurrency(3));
     let keys =
         (0..100).map(|index| if index % 33 == 32 { format!("killer{index}") } else { format!("k{}", index % 5) });
-    let jobs = keys.map(|key| JobRequest::new("work", &key).key(key.clone()).keep());
+    let jobs = keys.map(|key| JobRequest::new("work", &key).concurrency_key(key.clone()).keep());
     let ids = store.queue(QUEUE).enqueue_batch(jobs).unwrap();
 
     let died = run_down(&scene, &store, 4);
@@ -174,7 +174,8 @@ fn limits_of_queue_and_keys_hold_across_four_processes_some_of_which_are_killed(
 fn slots_of_a_killed_worker_come_back() {
     let scene = Scene::with_server();
     let store = configured(&scene, &QueueConfig::new().concurrency(2));
-    let jobs = store.queue(QUEUE).enqueue_batch((0..4).map(|_| JobRequest::new("hold", &()).key("a"))).unwrap();
+    let jobs =
+        store.queue(QUEUE).enqueue_batch((0..4).map(|_| JobRequest::new("hold", &()).concurrency_key("a"))).unwrap();
     store.queue(QUEUE).configure(&QueueConfig::new().concurrency(2).concurrency_per_key(2)).unwrap();
     let mut first = scene.actor("worker", &[]);
     first.expect("started");
@@ -210,7 +211,7 @@ fn jobs_of_a_key_run_in_strict_order_across_processes_though_some_fail() {
     let steps = (0..10_i64).flat_map(|index| keys.map(|key| (key, index)));
     let jobs = steps.map(|(key, index)| {
         let failures: u32 = if index % 3 == 1 { 2 } else { 0 };
-        JobRequest::new("step", &(key, index, failures)).key(key).priority(index)
+        JobRequest::new("step", &(key, index, failures)).concurrency_key(key).priority(index)
     });
     store.queue(QUEUE).enqueue_batch(jobs).unwrap();
     run_down(&scene, &store, 4);
@@ -238,9 +239,9 @@ fn claims_that_wait_are_served_when_a_limit_is_freed() {
             let scene = Scene::by(committer);
             let store = configured(&scene, &config);
             let queue = store.queue(QUEUE);
-            queue.enqueue(JobRequest::new("work", &()).key("customer")).unwrap();
+            queue.enqueue(JobRequest::new("work", &()).concurrency_key("customer")).unwrap();
             let held = queue.claim(1, Duration::ZERO).unwrap();
-            queue.enqueue(JobRequest::new("work", &()).key(key)).unwrap();
+            queue.enqueue(JobRequest::new("work", &()).concurrency_key(key)).unwrap();
             assert!(queue.claim(1, Duration::ZERO).unwrap().is_empty());
             let mut claimer = scene.actor("claimer", &[]);
             await_waiting(&mut claimer);

@@ -96,7 +96,7 @@ struct Double(u32);
 
 impl AsyncTask for Double {
     const ID: &'static str = "double";
-    const ATTEMPTS_MAX: u32 = 3;
+    const MAX_ATTEMPTS: u32 = 3;
     type Output = u32;
 
     async fn run(self, job: Job) -> Result<u32, TaskError> {
@@ -127,7 +127,7 @@ fn async_and_blocking_tasks_run_in_one_worker() {
         let worker = Worker::new(&store).async_task::<Double>().task::<Halve>().concurrency(2).drain(true);
         let doubled = queue.enqueue_async(Double(21).request()).await.unwrap();
         let halved = queue.enqueue_async(&Halve(84)).await.unwrap();
-        assert_eq!(store.job(doubled).unwrap().attempts_max, 3);
+        assert_eq!(store.job(doubled).unwrap().max_attempts, 3);
         let report = worker.run_async().await.unwrap();
         assert_eq!((report.completed, report.failed), (2, 0));
         assert_eq!(store.wait_async::<u32>(doubled, SOON).await.unwrap(), 42);

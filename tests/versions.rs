@@ -111,7 +111,7 @@ fn fill(store: &Store) -> Lease {
     std::mem::forget(running);
 
     let ready = queue.enqueue(job("ready").priority(9).unique("video-7")).unwrap();
-    queue.enqueue(job("ready").key("customer-1")).unwrap();
+    queue.enqueue(job("ready").concurrency_key("customer-1")).unwrap();
     queue.enqueue(JobRequest::new("ready", &(1_u32, "bincode"))).unwrap();
     let last = queue.enqueue(job("ready").timeout(Duration::from_secs(90))).unwrap();
     store.requeue(ready).unwrap();

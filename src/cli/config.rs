@@ -70,7 +70,13 @@ impl Config {
                 "\"{burst}\" is too much; only a queue's rate takes a burst: --queue Q"
             )));
         }
-        let setting = setting_info(&key)?;
+        let setting = setting_info(&key).map_err(|error| {
+            if limits::is_setting(&key) {
+                let how = format!("`{} config --queue Q {key}`", context.program);
+                return Failure::usage(format!("{key} is a setting of a queue; say of which, as {how}"));
+            }
+            Failure::from(error)
+        })?;
         let value = match self.value {
             None => context.read(|store| Ok(store.setting(&key)?))?,
             Some(text) => {
@@ -104,9 +110,10 @@ fn print_all(context: &Context, out: &mut Output) -> Result<(), Failure> {
 
 fn parse(setting: &SettingInfo, text: &str) -> Result<u64, Failure> {
     let value = match setting.unit {
-        Unit::Milliseconds => millis(parse_duration(text)?),
-        Unit::Bytes => parse_size(text)?,
+        Unit::Milliseconds => parse_duration(text).map(millis),
+        Unit::Bytes => parse_size(text),
     };
+    let value = value.map_err(|error| Failure::from(error).about(&format!("{} = {text}", setting.name)))?;
     let (least, most) = setting.range;
     if (least..=most).contains(&value) {
         return Ok(value);

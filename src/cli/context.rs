@@ -20,6 +20,9 @@ use crate::{
 /// The queue that is meant where none is named.
 pub(super) const QUEUE_DEFAULT: &str = "default";
 
+/// How many queues are named to whoever named another.
+const QUEUES_TOLD: usize = 10;
+
 pub(super) struct Context {
     pub(super) program: String,
     pub(super) globals: Globals,
@@ -72,17 +75,19 @@ impl Context {
         }
     }
 
-    /// The queues that are named, and of which the store knows nothing.
+    /// What is to be said of the queues that are named, and of which the store knows nothing. That is no failure: a
+    /// queue is there from its first job on, and a script may ask before.
     pub(super) fn absent_queues(&self, store: &Store) -> Result<Vec<String>, Failure> {
-        let mut absent = self.globals.queue.clone();
-        for queue in store.queues()? {
-            absent.retain(|name| *name != queue.queue);
+        if self.globals.queue.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(absent)
+        let known: Vec<String> = store.queues()?.into_iter().map(|queue| queue.queue).collect();
+        let absent = self.globals.queue.iter().filter(|name| !known.contains(name));
+        Ok(absent.map(|name| no_queue(name, &known)).collect())
     }
 
-    pub(super) fn say_absent(&self, queues: &[String]) {
-        queues.iter().for_each(|queue| self.say(format!("there is no queue \"{queue}\" so far")));
+    pub(super) fn say_absent(&self, absent: &[String]) {
+        absent.iter().for_each(|text| self.say(text));
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -183,9 +188,20 @@ impl Context {
     pub(super) fn request(&self, task: &str, args: Payload) -> JobRequest {
         let request = JobRequest::with_payload(task, args)
             .args_version(self.known.version(task))
-            .max_attempts(self.known.attempts_max(task));
+            .max_attempts(self.known.max_attempts(task));
         if self.known.is_at_most_once(task) { request.at_most_once() } else { request }
     }
+}
+
+/// That there is no such queue, and which there are.
+pub(super) fn no_queue(name: &str, known: &[String]) -> String {
+    let there_are = match known {
+        [] => "; there is none".to_owned(),
+        [only] => format!("; there is {only}"),
+        [..] if known.len() <= QUEUES_TOLD => format!("; there are {}", known.join(", ")),
+        [..] => format!("; there are {} and {} more", known[..QUEUES_TOLD].join(", "), known.len() - QUEUES_TOLD),
+    };
+    format!("there is no queue \"{name}\" so far{there_are}")
 }
 
 /// Troubles that no caller waits for go to stderr; `CASQUE_LOG` chooses what else does.

@@ -25,6 +25,7 @@ use crate::{
     engine::redb::pinned_by,
     error::ErrorKind,
     local::{self, leftovers},
+    sessions::state_of,
     stone::probe::{Answer, knock},
     store::{
         glance::{Glance, glance},
@@ -241,20 +242,22 @@ impl Report {
         };
         for seen in sessions {
             let held = glance.map(|glance| glance.held.get(&seen.id).copied().unwrap_or_default());
-            let is_stopped = seen.alive
-                && self.note_if_stopped(
-                    seen.pid,
-                    format!(
-                        "is a worker, whose jobs others take after its lease unless it holds the writer's lock ({})",
-                        seen.label
-                    ),
-                );
-            let state = match (seen.alive, is_stopped) {
-                (false, _) => "dead",
-                (true, true) => "stopped",
-                (true, false) => "alive",
+            let locks = glance.and_then(|glance| glance.locks.get(&seen.id));
+            let has = match locks {
+                Some(locks) => format!("{locks}, which others get after its lease ({})", seen.label),
+                None => format!(
+                    "is a worker, whose jobs others take after its lease unless it holds the writer's lock ({})",
+                    seen.label
+                ),
             };
-            let jobs = held.map_or(String::new(), |held| format!(", holds {}", counted(held, "job")));
+            let is_stopped = seen.alive && self.note_if_stopped(seen.pid, has);
+            let state = state_of(seen.alive, is_stopped);
+            let jobs = match (locks, held) {
+                (Some(locks), None | Some(0)) => format!(", {locks}"),
+                (Some(locks), Some(held)) => format!(", {locks}, holds {}", counted(held, "job")),
+                (None, Some(held)) => format!(", holds {}", counted(held, "job")),
+                (None, None) => String::new(),
+            };
             self.fact(
                 "session",
                 format!("{}: process {} ({}), {state}{jobs}", seen.id, seen.pid, seen.label),

@@ -18,7 +18,8 @@ use crate::codec::Payload;
 /// Enqueue a job, many of the same, or one per line of a file
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Prints the id of each job, once it is on the disk.
+Prints the id of each job, once it is on the disk; of one whose unique key another has,
+that one's id, with --json as \"new\": false.
 
 Each line of a file is a JSON object, of which only the arguments are usual:
   {\"args\": ..., \"task\": ..., \"queue\": ..., \"priority\": ..., \"delay\": \"30s\",
@@ -55,6 +56,7 @@ impl Enqueue {
         let queue = context.queue()?;
         if self.from.is_none() {
             self.options.check()?;
+            self.options.check_waits()?;
         }
         if let Some(path) = self.from {
             return Import { context, task: self.task, queue, options: self.options, path, skip: self.skip }.run(out);

@@ -46,6 +46,7 @@ pub(super) struct ExecArgs {
 impl ExecArgs {
     pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
         self.options.check()?;
+        self.options.check_waits()?;
         let cwd = match self.cwd {
             Some(cwd) => std::path::absolute(&cwd)
                 .map_err(|error| Failure::usage(format!("--cwd {} can't be used: {error}", cwd.display())))

@@ -44,11 +44,13 @@ pub(super) struct Failure {
     pub(super) exit: Exit,
     /// Nothing where all was said already, or there is nothing to say.
     message: Option<String>,
+    /// What was asked for may have been done all the same.
+    pub(super) is_unknown: bool,
 }
 
 impl Failure {
     pub(super) fn new(exit: Exit, message: impl fmt::Display) -> Self {
-        Self { exit, message: Some(message.to_string()) }
+        Self { exit, message: Some(message.to_string()), is_unknown: false }
     }
 
     pub(super) fn usage(message: impl fmt::Display) -> Self {
@@ -57,7 +59,7 @@ impl Failure {
 
     /// The command's output says it all.
     pub(super) fn told(exit: Exit) -> Self {
-        Self { exit, message: None }
+        Self { exit, message: None, is_unknown: false }
     }
 
     /// The store can't be used as it is; that its path was wrong is no other matter to a script.
@@ -114,7 +116,7 @@ impl From<&Error> for Failure {
             ErrorKind::TimedOut => Exit::TimedOut,
             ErrorKind::Unknown | ErrorKind::Aborted | ErrorKind::Full => Exit::Failed,
         };
-        Self::new(exit, error.full_message())
+        Self { is_unknown: error.kind() == ErrorKind::Unknown, ..Self::new(exit, error.full_message()) }
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
     fs::File,
     io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use indicatif::ProgressBar;
@@ -22,7 +23,7 @@ use super::{
 };
 use crate::{
     codec::Payload,
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     queue::enqueue::NewJob,
     store::Store,
 };
@@ -75,14 +76,40 @@ struct Done {
     is_unknown: bool,
 }
 
+/// The jobs of one change.
+#[derive(Default)]
+struct Batch {
+    jobs: Vec<NewJob>,
+    bytes: usize,
+    last_line: u64,
+}
+
+impl Batch {
+    fn takes(&self, job: &NewJob) -> bool {
+        self.jobs.is_empty() || self.bytes + job.payload_bytes() <= BATCH_BYTES
+    }
+
+    fn is_full(&self, wait: Option<Duration>) -> bool {
+        self.jobs.len() >= submit::batch_jobs(wait) || self.bytes >= BATCH_BYTES
+    }
+
+    fn add(&mut self, job: NewJob, line: u64) {
+        self.bytes += job.payload_bytes();
+        self.jobs.push(job);
+        self.last_line = line;
+    }
+}
+
 impl Import<'_> {
     pub(super) fn run(self, out: &mut Output) -> Result<(), Failure> {
         let mut done = Done { committed: self.skip, ..Done::default() };
         let bar = self.bar();
-        let imported = self.import(&mut done, &bar, &mut Ids::new(out));
+        let mut ids = Ids::new(out);
+        let imported = self.import(&mut done, &bar, &mut ids);
         bar.finish_and_clear();
         imported.map_err(|failure| self.say_how_to_go_on(failure, &done))?;
         self.context.say(format!("{} enqueued from {}", counted(done.jobs, "job"), self.name()));
+        ids.say_of_old_ones(self.context);
         Ok(())
     }
 
@@ -94,7 +121,7 @@ impl Import<'_> {
             Some(store) => store.setting("payload-max")?,
             None => payload_max_of_new_stores(),
         };
-        let (mut batch, mut bytes) = (Vec::new(), 0);
+        let mut batch = Batch::default();
         loop {
             let mut line = Vec::new();
             let length = reader
@@ -108,19 +135,16 @@ impl Import<'_> {
                 if done.read <= self.skip || line.trim_ascii().is_empty() {
                     continue;
                 }
-                let job = self.job(&line).map_err(|error| self.wrong_line(error, done.read))?;
-                submit::check_payload(&job, limit).map_err(|error| self.wrong_line(error, done.read))?;
-                bytes += job.args.as_bytes().len();
-                batch.push(job);
+                let wrong = |error| self.wrong_line(error, done.read);
+                let job = self.job(&line).map_err(wrong)?;
+                submit::check_payload(&job, limit).map_err(wrong)?;
+                if !batch.takes(&job) {
+                    self.commit(&mut store, std::mem::take(&mut batch), done, ids)?;
+                }
+                batch.add(job, done.read);
             }
-            let is_full = batch.len() >= submit::batch_jobs(self.options.wait) || bytes >= BATCH_BYTES;
-            if !batch.is_empty() && (is_full || length == 0) {
-                let store = match &mut store {
-                    Some(store) => store,
-                    none => none.insert(self.context.create()?),
-                };
-                self.commit(store, std::mem::take(&mut batch), done, ids)?;
-                bytes = 0;
+            if !batch.jobs.is_empty() && (length == 0 || batch.is_full(self.options.wait)) {
+                self.commit(&mut store, std::mem::take(&mut batch), done, ids)?;
             }
             if length == 0 {
                 return Ok(());
@@ -128,20 +152,28 @@ impl Import<'_> {
         }
     }
 
-    fn commit(&self, store: &Store, batch: Vec<NewJob>, done: &mut Done, ids: &mut Ids<'_>) -> Result<(), Failure> {
-        let committed = submit::commit(store, batch, self.options.wait).map_err(|error| {
-            let lines = format!("lines {} to {} of {}", done.committed + 1, done.read, self.name());
-            match error.kind() {
-                ErrorKind::Unknown => {
-                    done.is_unknown = true;
-                    let look = format!("look with `{} list`", self.context.program);
-                    Failure::from(error).and(&format!("; {lines} may or may not be enqueued: {look}"))
-                }
-                _ => Failure::from(error).about(&lines),
+    fn commit(
+        &self,
+        store: &mut Option<Store>,
+        batch: Batch,
+        done: &mut Done,
+        ids: &mut Ids<'_>,
+    ) -> Result<(), Failure> {
+        let store = match store {
+            Some(store) => store,
+            none => none.insert(self.context.create()?),
+        };
+        let committed = submit::commit(store, batch.jobs, self.options.wait).map_err(|failure| {
+            let lines = format!("lines {} to {} of {}", done.committed + 1, batch.last_line, self.name());
+            if failure.is_unknown {
+                done.is_unknown = true;
+                let look = format!("look with `{} list`", self.context.program);
+                return failure.and(&format!("; {lines} may or may not be enqueued: {look}"));
             }
+            failure.about(&lines)
         })?;
         done.jobs += committed.len() as u64;
-        done.committed = done.read;
+        done.committed = batch.last_line;
         ids.print(&committed)
     }
 
@@ -165,6 +197,7 @@ impl Import<'_> {
         options.metadata.extend(line.metadata);
         options.keep |= line.keep;
         options.at_most_once |= line.at_most_once;
+        options.check()?;
         for id in &line.after {
             options.after.push(id.parse()?);
         }

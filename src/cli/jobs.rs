@@ -10,6 +10,7 @@ use crate::{
     local::{self, Note},
     queue::{
         Awaited, JobInfo,
+        awaited::{NAMED_MAX, Neighbours},
         id::{JobId, SessionId, Token},
         state::State,
     },
@@ -42,6 +43,12 @@ pub(super) struct JobLine {
     at_most_once: bool,
     /// How the jobs ended that it waits for, or waited for.
     awaited: Option<Awaited>,
+    /// The jobs of those that have not ended, where there are any and that was asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    waits_for: Vec<String>,
+    /// The jobs that wait for this one, likewise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    waited_for_by: Vec<String>,
     /// How long an attempt may take, in milliseconds, where not as long as its task says.
     timeout_ms: Option<u64>,
     /// It is cancelled when its handler has ended.
@@ -68,7 +75,7 @@ impl JobLine {
             state: job.state,
             priority: job.priority,
             attempt: job.attempt,
-            max_attempts: job.attempts_max,
+            max_attempts: job.max_attempts,
             args: context.args_of(job),
             metadata: job.metadata.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect(),
             enqueued_at: job.enqueued_at.to_string(),
@@ -90,13 +97,21 @@ impl JobLine {
                 })
                 .collect(),
             unique: job.unique.clone(),
-            key: job.key.clone(),
+            key: job.concurrency_key.clone(),
             at_most_once: job.at_most_once,
             awaited: job.awaited,
+            waits_for: Vec::new(),
+            waited_for_by: Vec::new(),
             timeout_ms: job.timeout.map(crate::clock::millis),
             cancelling: job.cancelling,
             suspect: job.suspect,
         }
+    }
+
+    pub(super) fn with_neighbours(mut self, neighbours: &Neighbours) -> Self {
+        let ids = |jobs: &[JobId]| jobs.iter().map(ToString::to_string).collect();
+        (self.waits_for, self.waited_for_by) = (ids(&neighbours.waits_for), ids(&neighbours.waited_for_by));
+        self
     }
 }
 
@@ -138,7 +153,12 @@ impl Begun {
 }
 
 /// A job on a page of its own.
-pub(super) fn print_page(context: &Context, out: &mut Output, job: &JobInfo) -> Result<(), Failure> {
+pub(super) fn print_page(
+    context: &Context,
+    out: &mut Output,
+    job: &JobInfo,
+    neighbours: &Neighbours,
+) -> Result<(), Failure> {
     let now = Timestamp::now();
     let time = |at: Timestamp| format!("{at} ({})", relative(at, now));
     let mut page = Table::new();
@@ -158,7 +178,7 @@ pub(super) fn print_page(context: &Context, out: &mut Output, job: &JobInfo) -> 
     }
     add("state", state);
     add("priority", job.priority.to_string());
-    add("attempt", format!("{} of {}", job.attempt, job.attempts_max));
+    add("attempt", format!("{} of {}", job.attempt, job.max_attempts));
     add("args", context.args_of(job).to_string());
     for (key, value) in &job.metadata {
         add("metadata", format!("{key}={value}"));
@@ -166,7 +186,7 @@ pub(super) fn print_page(context: &Context, out: &mut Output, job: &JobInfo) -> 
     if let Some(unique) = &job.unique {
         add("unique", unique.clone());
     }
-    if let Some(key) = &job.key {
+    if let Some(key) = &job.concurrency_key {
         add("key", key.clone());
     }
     if job.at_most_once {
@@ -177,6 +197,12 @@ pub(super) fn print_page(context: &Context, out: &mut Output, job: &JobInfo) -> 
         let open = if is_open { "; it is open, and takes more until it is sealed" } else { "" };
         let told = format!("{pending} have not ended, {completed} completed, {dead} dead, {cancelled} cancelled{open}");
         add("waits for", told);
+        if pending > 0 {
+            add("", ids(&neighbours.waits_for, Some(pending as usize)));
+        }
+    }
+    if !neighbours.waited_for_by.is_empty() {
+        add("waited for", format!("by {}", ids(&neighbours.waited_for_by, None)));
     }
     if let Some(timeout) = job.timeout {
         add("timeout", format!("{timeout:?} per attempt"));
@@ -201,4 +227,13 @@ pub(super) fn print_page(context: &Context, out: &mut Output, job: &JobInfo) -> 
         add("error", format!("attempt {}, {}: {}", error.attempt, relative(error.at, now), error.message));
     }
     page.print(out)
+}
+
+/// The ids of jobs, and that there are more where not all are named.
+fn ids(jobs: &[JobId], count: Option<usize>) -> String {
+    let mut text = jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    if count.map_or(jobs.len() >= NAMED_MAX, |count| jobs.len() < count) {
+        text.push_str(" and others");
+    }
+    text
 }

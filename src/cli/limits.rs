@@ -17,6 +17,7 @@ use crate::{
         QueueConfig, Rate,
         config::{QueueSetting, RateRecord},
     },
+    store::settings::setting_info,
 };
 
 /// What unsets a setting.
@@ -36,13 +37,13 @@ const SETTINGS: [Setting; 9] = [
     Setting {
         name: "concurrency",
         about: "how many of its jobs may be claimed at once",
-        read: |text| number("concurrency", text).map(QueueSetting::RunningMax),
+        read: |text| number(text).map(QueueSetting::RunningMax),
         write: |config| config.concurrency.map(|jobs| jobs.to_string()),
     },
     Setting {
         name: "concurrency-per-key",
         about: "how many jobs of one key may be claimed at once; 1 where not set",
-        read: |text| number("concurrency-per-key", text).map(QueueSetting::KeyRunningMax),
+        read: |text| number(text).map(QueueSetting::KeyRunningMax),
         write: |config| config.concurrency_per_key.map(|jobs| jobs.to_string()),
     },
     Setting {
@@ -60,7 +61,7 @@ const SETTINGS: [Setting; 9] = [
     Setting {
         name: "size-max",
         about: "how many jobs may be in it that have not begun",
-        read: |text| number("size-max", text).map(QueueSetting::SizeMax),
+        read: |text| number(text).map(QueueSetting::SizeMax),
         write: |config| config.size_max.map(|jobs| jobs.to_string()),
     },
     Setting {
@@ -84,7 +85,7 @@ const SETTINGS: [Setting; 9] = [
     Setting {
         name: "keep-completed",
         about: "true: completed jobs without a result are kept too",
-        read: |text| read_flag("keep-completed", text).map(QueueSetting::KeepsCompleted),
+        read: |text| read_flag(text).map(QueueSetting::KeepsCompleted),
         write: |config| config.keep_completed.then(|| "true".to_owned()),
     },
 ];
@@ -110,19 +111,28 @@ pub(super) fn run(
         return table.print(out);
     };
     let setting = SETTINGS.iter().find(|setting| setting.name == name).ok_or_else(|| {
+        if setting_info(name).is_ok() {
+            return Failure::usage(format!("{name} is a setting of the store, not of a queue; leave --queue out"));
+        }
         let names = SETTINGS.map(|setting| setting.name).join(", ");
         Failure::from(Error::not_found(format!("there is no setting \"{name}\" of a queue; there are {names}")))
     })?;
     let config = match value {
         None => read()?,
         Some(text) => {
-            let new = (setting.read)(Some(text).filter(|text| !NOT_SET.contains(text)))?;
+            let new = (setting.read)(Some(text).filter(|text| !NOT_SET.contains(text)))
+                .map_err(|error| Failure::from(error).about(&format!("{name} = {text}")))?;
             let store = context.write()?;
             store.queue(queue).set(vec![new])?;
             store.queue(queue).config()?
         }
     };
     out.either(&line(queue, setting, &config), shown(setting, &config))
+}
+
+/// Whether that is the name of a setting that queues have.
+pub(super) fn is_setting(name: &str) -> bool {
+    SETTINGS.iter().any(|setting| setting.name == name)
 }
 
 fn line(queue: &str, setting: &Setting, config: &QueueConfig) -> Value {
@@ -148,8 +158,8 @@ pub(super) fn notes(paused: bool, config: &QueueConfig) -> String {
     paused.then(|| "paused".to_owned()).into_iter().chain(set).collect::<Vec<_>>().join(", ")
 }
 
-fn number<T: TryFrom<u64>>(name: &str, text: Option<&str>) -> Result<Option<T>> {
-    let wrong = |why| Error::invalid(format!("{name} = {}: {why}, or none", text.unwrap_or_default()));
+fn number<T: TryFrom<u64>>(text: Option<&str>) -> Result<Option<T>> {
+    let wrong = |why| Error::invalid(format!("{why}, or none"));
     text.map(|text| number_from::<T>(1)(text).map_err(wrong)).transpose()
 }
 
@@ -157,15 +167,15 @@ fn read_order(text: Option<&str>) -> Result<QueueSetting> {
     match text {
         None => Ok(QueueSetting::StrictByKey(false)),
         Some("strict") => Ok(QueueSetting::StrictByKey(true)),
-        Some(text) => Err(Error::invalid(format!("order-per-key = {text}: give strict or none"))),
+        Some(text) => Err(Error::invalid(format!("\"{text}\" is no order; give strict or none"))),
     }
 }
 
-fn read_flag(name: &str, text: Option<&str>) -> Result<bool> {
+fn read_flag(text: Option<&str>) -> Result<bool> {
     match text {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
-        Some(text) => Err(Error::invalid(format!("{name} = {text}: give true or false"))),
+        Some(text) => Err(Error::invalid(format!("\"{text}\" says neither; give true or false"))),
     }
 }
 

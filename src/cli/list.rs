@@ -109,7 +109,7 @@ fn print(context: &Context, out: &mut Output, jobs: &[JobInfo], with_head: bool)
             job.queue.clone(),
             job.state.to_string(),
             job.priority.to_string(),
-            format!("{}/{}", job.attempt, job.attempts_max),
+            format!("{}/{}", job.attempt, job.max_attempts),
             relative(when.unwrap_or(job.enqueued_at), now),
             brief(&context.args_of(job).to_string(), ARGS_LETTERS),
         ]);

@@ -92,11 +92,16 @@ impl Lock {
             }
             let now = store.inner.site.wakes();
             // Only a commit can take the lock over.
-            if now != wakes && !is_lost && held.is_seen_lost().unwrap_or(false) {
-                is_lost = true;
-                end(&mut child);
+            if now != wakes && !is_lost {
+                // What could not be read now is looked at again.
+                if let Ok(is_seen_lost) = held.is_seen_lost() {
+                    wakes = now;
+                    is_lost = is_seen_lost;
+                }
+                if is_lost {
+                    end(&mut child);
+                }
             }
-            wakes = now;
             sleep(look);
             look = (look * 2).min(LOOK_MAX);
         }

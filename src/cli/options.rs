@@ -1,16 +1,21 @@
-//! The options of a job to enqueue, the same for a task and for a command.
+//! The options of a job to enqueue, the same for a task, a command and a schedule; and how a schedule's are shown.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
-use super::{
-    exit::Failure,
-    units::{parse_duration, parse_time},
-};
+use super::units::{format_duration, parse_duration, parse_time};
 use crate::{
-    clock::Timestamp,
-    queue::{JobRequest, OnFailure, Unique, id::JobId, state::State},
+    clock::{Timestamp, millis},
+    error::{Error, Result},
+    queue::{
+        JobRequest, OnFailure, Unique,
+        enqueue::{NewJob, NewUnique, When},
+        extra::UniqueScope,
+        id::JobId,
+        state::State,
+    },
 };
 
 /// Among which jobs a unique key is unique.
@@ -111,7 +116,7 @@ impl JobOptions {
             job = job.unique_by(unique);
         }
         if let Some(key) = &self.key {
-            job = job.key(key);
+            job = job.concurrency_key(key);
         }
         if let Some(attempts) = self.max_attempts {
             job = job.max_attempts(attempts);
@@ -142,19 +147,38 @@ impl JobOptions {
     }
 
     /// # Errors
-    /// Wrong usage: something is said of a unique key, and none is named.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    /// `Invalid` for what has no meaning beside what else is said, or not said.
+    pub(super) fn check(&self) -> Result<()> {
         let says_more = [
             ("--unique-within", self.unique_within.is_some()),
             ("--unique-scope", self.unique_scope != Scope::default()),
             ("--unique-while", !self.unique_while.is_empty()),
         ];
-        match says_more.into_iter().find(|(_, is_said)| *is_said) {
-            Some((option, _)) if self.unique.is_none() && self.unique_by.is_none() => Err(Failure::usage(format!(
+        if let Some((option, _)) = says_more.into_iter().find(|(_, is_said)| *is_said)
+            && self.unique.is_none()
+            && self.unique_by.is_none()
+        {
+            return Err(Error::invalid(format!(
                 "{option} is about a unique key, and none is named; add --unique KEY or --unique-by args"
-            ))),
-            _ => Ok(()),
+            )));
         }
+        if self.at_most_once && self.max_attempts.is_some() {
+            return Err(Error::invalid(
+                "a job that runs at most once has one attempt; leave out either that or the number of attempts",
+            ));
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// `Invalid` for what is said of the jobs that it waits for, where it waits for none.
+    pub(super) fn check_waits(&self) -> Result<()> {
+        if self.on_failure.is_some() && self.after.is_empty() && !self.open {
+            return Err(Error::invalid(
+                "--on-failure is about the jobs that it waits for, and it waits for none; add --after ID or --open",
+            ));
+        }
+        Ok(())
     }
 
     fn unique(&self) -> Option<Unique> {
@@ -177,8 +201,84 @@ impl JobOptions {
     }
 }
 
+/// The options of a job that a schedule enqueues, as JSON.
+#[derive(Serialize)]
+pub(super) struct OptionsLine {
+    priority: i64,
+    delay_ms: Option<u64>,
+    max_attempts: u32,
+    at_most_once: bool,
+    timeout_ms: Option<u64>,
+    unique: Option<UniqueLine>,
+    key: Option<String>,
+    metadata: BTreeMap<String, String>,
+    keep: bool,
+}
+
+/// A unique key, and where, when and how long it is held.
+#[derive(Serialize)]
+struct UniqueLine {
+    key: String,
+    scope: &'static str,
+    #[serde(rename = "while")]
+    states: Vec<State>,
+    within_ms: Option<u64>,
+}
+
+impl OptionsLine {
+    pub(super) fn of(job: &NewJob) -> Self {
+        let extra = job.extra.as_deref();
+        let unique = |unique: &NewUnique| UniqueLine {
+            key: unique.key.clone(),
+            scope: match unique.scope {
+                UniqueScope::Queue => "queue",
+                UniqueScope::Store => "store",
+            },
+            states: unique.states.states().collect(),
+            within_ms: unique.within.map(millis),
+        };
+        let at_most_once = extra.is_some_and(|extra| extra.at_most_once);
+        Self {
+            priority: job.priority,
+            delay_ms: if let When::After(delay) = job.when { Some(millis(delay)) } else { None },
+            max_attempts: if at_most_once { 1 } else { job.attempts_max },
+            at_most_once,
+            timeout_ms: extra.and_then(|extra| extra.timeout).map(millis),
+            unique: job.unique().map(unique),
+            key: extra.and_then(|extra| extra.key.clone()),
+            metadata: job.metadata.iter().cloned().collect(),
+            keep: job.keep,
+        }
+    }
+
+    /// The same for people: those that say something.
+    pub(super) fn rows(&self) -> Vec<(&'static str, String)> {
+        let mut rows = vec![("priority", self.priority.to_string()), ("max attempts", self.max_attempts.to_string())];
+        if self.at_most_once {
+            rows.push(("delivery", "at most once".to_owned()));
+        }
+        if let Some(delay) = self.delay_ms {
+            rows.push(("delay", format!("{} behind each slot", format_duration(delay))));
+        }
+        if let Some(timeout) = self.timeout_ms {
+            rows.push(("timeout", format!("{} per attempt", format_duration(timeout))));
+        }
+        if let Some(UniqueLine { key, scope, states, within_ms }) = &self.unique {
+            let states = states.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let within = within_ms.map(|within| format!(", for {} at most", format_duration(within)));
+            rows.push(("unique", format!("{key}, in the {scope}, while {states}{}", within.unwrap_or_default())));
+        }
+        rows.extend(self.key.iter().map(|key| ("key", key.clone())));
+        rows.extend(self.metadata.iter().map(|(key, value)| ("metadata", format!("{key}={value}"))));
+        if self.keep {
+            rows.push(("keep", "yes, also without a result".to_owned()));
+        }
+        rows
+    }
+}
+
 /// Reads two texts with `=` between them, which the help shows in this form.
-pub(super) fn pair(form: &'static str) -> impl Fn(&str) -> Result<(String, String), String> + Clone {
+pub(super) fn pair(form: &'static str) -> impl Fn(&str) -> std::result::Result<(String, String), String> + Clone {
     move |text| match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(format!("\"{text}\" is not {form}")),

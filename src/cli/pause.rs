@@ -2,8 +2,12 @@
 
 use clap::Args;
 
-use super::{context::Context, exit::Failure, output::Output};
-use crate::queue::enqueue::check_name;
+use super::{
+    context::{Context, no_queue},
+    exit::{Exit, Failure},
+    output::Output,
+};
+use crate::{queue::enqueue::check_name, store::Store};
 
 /// Keep the jobs of a queue or a task from being claimed
 #[derive(Debug, Args)]
@@ -50,6 +54,9 @@ impl Paused {
         }
         check_name(kind, &name)?;
         let store = context.write()?;
+        if !paused {
+            check_known(context, &store, kind, &name)?;
+        }
         match (kind, paused) {
             ("queue", true) => store.queue(&name).pause(),
             ("queue", false) => store.queue(&name).resume(),
@@ -58,5 +65,24 @@ impl Paused {
         }?;
         let state = if paused { "paused" } else { "resumed" };
         out.either(&serde_json::json!({ kind: name, "paused": paused }), format!("{name} {state}"))
+    }
+}
+
+/// # Errors
+/// What was never there can't have been paused: a name that was mistyped.
+fn check_known(context: &Context, store: &Store, kind: &str, name: &str) -> Result<(), Failure> {
+    match kind {
+        "queue" => {
+            let known: Vec<String> = store.queues()?.into_iter().map(|queue| queue.queue).collect();
+            if known.iter().any(|known| known == name) {
+                return Ok(());
+            }
+            Err(Failure::new(Exit::NotFound, no_queue(name, &known)))
+        }
+        _ if store.knows_task(name)? => Ok(()),
+        _ => {
+            let list = format!("`{} stats` lists those that are paused", context.program);
+            Err(Failure::new(Exit::NotFound, format!("there is no task \"{name}\" so far; {list}")))
+        }
     }
 }

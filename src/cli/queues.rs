@@ -13,14 +13,15 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    queue::{JobFilter, state::State},
+    queue::{JobFilter, JobInfo, state::State},
 };
 
 /// The queues, and how long their oldest job has waited
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Live jobs are those that have not ended; kept ones have, and are still there. The oldest
-is the first of the ready jobs in the order of their places, whatever their priorities.
+is the first of the ready jobs in the order of their places, whatever their priorities; it
+has been ready since it was enqueued, or since its time came.
 
 Example:
   casque queues")]
@@ -44,15 +45,17 @@ struct Line {
 impl Queues {
     pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
         let only = context.queue_if_named()?;
+        let mut absent = Vec::new();
         let lines = context.read(|store| {
             self.view.apply(store);
+            absent = context.absent_queues(store)?;
             let mut lines = Vec::new();
             for stats in store.queues()? {
                 if only.is_some_and(|only| only != stats.queue) {
                     continue;
                 }
                 let ready = JobFilter::new().queue(&stats.queue).state(State::Ready);
-                let oldest = store.jobs(&ready, 1)?.first().map(|job| job.run_at.unwrap_or(job.enqueued_at));
+                let oldest = store.jobs(&ready, 1)?.first().map(ready_since);
                 let notes = limits::notes(stats.paused, &stats.config);
                 let line = Line {
                     limits: limits::as_json(&stats.config),
@@ -66,6 +69,7 @@ impl Queues {
             }
             Ok(lines)
         })?;
+        context.say_absent(&absent);
         if out.json {
             return lines.iter().try_for_each(|(line, ..)| out.object(line));
         }
@@ -82,4 +86,9 @@ impl Queues {
         }
         table.print(out)
     }
+}
+
+/// Since when a ready job could run: a time that was over when it was enqueued is not.
+fn ready_since(job: &JobInfo) -> Timestamp {
+    job.run_at.map_or(job.enqueued_at, |at| at.max(job.enqueued_at))
 }

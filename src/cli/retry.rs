@@ -22,7 +22,7 @@ Examples:
   casque retry --all --queue media --task resize")]
 pub(super) struct Retry {
     /// The jobs' ids
-    #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "ID")]
+    #[arg(conflicts_with = "all", value_name = "ID")]
     ids: Vec<JobId>,
     /// All that the options admit
     #[arg(long)]
@@ -39,6 +39,12 @@ impl Retry {
     pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
         if self.all {
             return self.all(context, out);
+        }
+        if self.ids.is_empty() {
+            let state = self.state.unwrap_or(State::Dead);
+            return Err(Failure::usage(format!(
+                "name the jobs by their ids, <ID>..., or add --all to retry all that are {state}"
+            )));
         }
         if self.state.is_some() || self.task.is_some() {
             return Err(Failure::usage("--state and --task choose among all jobs; give them with --all, or no ids"));
@@ -63,6 +69,13 @@ impl Retry {
         if refused == 0 {
             return Ok(());
         }
-        Err(Failure::new(Exit::Conflict, format!("{refused} stay as they are: other jobs hold their unique keys now")))
+        Err(Failure::new(
+            Exit::Conflict,
+            format!(
+                "{refused} stay as they are: another job holds their unique key now, they run at most once and may \
+                 have begun, or not all that waited for them know of their end yet; `{} retry ID` says which",
+                context.program
+            ),
+        ))
     }
 }

@@ -12,18 +12,22 @@ use super::{
     output::Output,
     submit::payload_max_of_new_stores,
     table::{Table, brief},
-    units::{DURATION_MAX, number_from, parse_duration},
+    units::{DURATION_MAX, look_until, number_from, parse_duration},
 };
 use crate::{
     clock::monotonic,
     error::ErrorKind,
-    store::{conflict::Version, object::check_key, snapshot::Object, transaction, watch::watch},
+    store::{
+        conflict::Version,
+        object::check_key,
+        snapshot::{Object, Snapshot},
+        transaction,
+        watch::watch,
+    },
 };
 
 /// How much of an object's value a listing shows.
 const VALUE_LETTERS: usize = 60;
-/// How long one look waits for a commit: a reader may have no counter of commits to watch.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// The objects on the persistent root: get, put, rm, ls, watch
 #[derive(Debug, Args)]
@@ -162,17 +166,14 @@ impl WatchArgs {
     fn next(&self, context: &Context, known: Option<Version>) -> Result<Option<Object<Value>>, Failure> {
         let deadline = monotonic() + self.timeout.unwrap_or(DURATION_MAX);
         context.read(|store| {
-            loop {
-                let rest = deadline.saturating_duration_since(monotonic());
-                match watch(store, &self.key, known, rest.min(LOOK), |snapshot| snapshot.object_json(&self.key)) {
-                    Err(error) if error.kind() == ErrorKind::TimedOut && rest > LOOK => {}
-                    Err(error) if error.kind() == ErrorKind::TimedOut => {
-                        let waited = self.timeout.unwrap_or(DURATION_MAX);
-                        let message = format!("\"{}\" has not changed in {waited:?}", self.key);
-                        return Err(Failure::new(Exit::TimedOut, message));
-                    }
-                    changed => return Ok(changed?),
+            let object = |snapshot: &Snapshot| snapshot.object_json(&self.key);
+            match look_until(deadline, |patience| watch(store, &self.key, known, patience, object)) {
+                Err(error) if error.kind() == ErrorKind::TimedOut => {
+                    let waited = self.timeout.unwrap_or(DURATION_MAX);
+                    let message = format!("\"{}\" has not changed in {waited:?}", self.key);
+                    Err(Failure::new(Exit::TimedOut, message))
                 }
+                changed => Ok(changed?),
             }
         })
     }

@@ -9,7 +9,7 @@ use super::{
     context::Context,
     enqueue::{payload, stdin_text},
     exit::Failure,
-    options::JobOptions,
+    options::{JobOptions, OptionsLine},
     output::Output,
     table::{Table, brief},
     units::{format_duration, parse_duration, relative},
@@ -25,6 +25,8 @@ use crate::{
 const ALL_MOST: u32 = 100;
 /// How many of the next slots `show` tells.
 const SLOTS_SHOWN: usize = 5;
+/// The options of a job that say something of one that is enqueued now.
+const NOT_OF_SLOTS: [&str; 6] = ["wait", "at", "after", "before", "open", "on_failure"];
 /// How much of a schedule's times a listing shows.
 const WHEN_LETTERS: usize = 40;
 
@@ -50,6 +52,8 @@ pub(super) struct Schedule {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Define a schedule, in place of the one of that name if there is one
+    // What is about a job that is enqueued now is not shown, and refused.
+    #[command(mut_args(|arg| { let is_refused = NOT_OF_SLOTS.contains(&arg.get_id().as_str()); arg.hide(is_refused) }))]
     Add(Box<Add>),
     /// List the schedules, and when each is next
     List,
@@ -118,8 +122,9 @@ struct Line {
     paused: bool,
     task: String,
     queue: String,
-    priority: i64,
     args: serde_json::Value,
+    #[serde(flatten)]
+    options: OptionsLine,
     last: Option<String>,
     last_job: Option<String>,
     next: Option<String>,
@@ -149,6 +154,9 @@ impl Schedule {
 impl Add {
     fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
         self.options.check()?;
+        if self.options.on_failure.is_some() {
+            return Err(Failure::usage("--on-failure is for a job that waits for others, as that of a slot can't"));
+        }
         if self.options.wait.is_some() {
             return Err(Failure::usage(
                 "--wait is for a job that is enqueued now; a slot that finds its queue full is tried again each second",
@@ -226,7 +234,7 @@ fn show(context: &Context, out: &mut Output, schedule: &ScheduleInfo) -> Result<
     add("task", schedule.task.clone());
     add("queue", schedule.queue.clone());
     add("args", line.args.to_string());
-    add("priority", schedule.priority.to_string());
+    line.options.rows().into_iter().for_each(|(name, value)| add(name, value));
     add("catch up", catch_up_text(schedule.catch_up));
     add("paused", if schedule.paused { "yes" } else { "no" }.to_owned());
     if let Some(last) = schedule.last {
@@ -259,7 +267,7 @@ fn line(context: &Context, schedule: &ScheduleInfo) -> Line {
         paused: schedule.paused,
         task: schedule.task.clone(),
         queue: schedule.queue.clone(),
-        priority: schedule.priority,
+        options: OptionsLine::of(&schedule.job),
         args: context.describe(&schedule.task, schedule.args_version, &schedule.args),
         last: time(schedule.last),
         last_job: schedule.last_job.map(|job| job.to_string()),

@@ -39,11 +39,7 @@ impl Sessions {
         let now = Timestamp::now();
         let mut table = Table::with_head(["SESSION", "PID", "LABEL", "STATE", "STARTED", "HELD", "RUNNING"]);
         for session in sessions {
-            let state = match (session.alive, session.is_stopped) {
-                (false, _) => "dead",
-                (true, true) => "stopped",
-                (true, false) => "alive",
-            };
+            let state = session.state();
             let running: Vec<String> = session.running.iter().map(ToString::to_string).collect();
             table.row([
                 session.id.to_string(),

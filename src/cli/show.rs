@@ -13,6 +13,7 @@ use crate::queue::id::JobId;
 /// Show a job
 #[derive(Debug, Args)]
 #[command(after_help = "\
+Of the jobs that it still waits for, and of those that wait for it, up to 100 are named.
 A job that was completed and not kept is gone, as is one that was pruned: exit code 3.
 
 Example:
@@ -24,11 +25,14 @@ pub(super) struct Show {
 
 impl Show {
     pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
-        let job = context.read(|store| {
+        let (job, neighbours) = context.read(|store| {
             let mut job = store.job(self.id)?;
             Begun::default().complete(store, &mut job)?;
-            Ok(job)
+            Ok((job, store.neighbours(self.id)?))
         })?;
-        if out.json { out.object(&JobLine::new(context, &job)) } else { jobs::print_page(context, out, &job) }
+        if out.json {
+            return out.object(&JobLine::new(context, &job).with_neighbours(&neighbours));
+        }
+        jobs::print_page(context, out, &job, &neighbours)
     }
 }

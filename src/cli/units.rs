@@ -1,14 +1,17 @@
 //! Durations, sizes and times as people write them: `30s`, `1h30m`, `1MiB`, `2030-01-31T12:00:00Z`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{
-    clock::Timestamp,
-    error::{Error, Result},
+    clock::{Timestamp, monotonic},
+    error::{Error, ErrorKind, Result},
 };
 
 /// The longest duration that is taken: a hundred years, so that no clock overflows.
 pub(super) const DURATION_MAX: Duration = Duration::from_hours(100 * 365 * 24);
+
+/// How long one look of those lasts: a reader may have no counter of commits to watch.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Units of time in milliseconds, the longest first.
 const TIMES: [(&str, u64); 6] =
@@ -53,6 +56,18 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration> {
     }
     let duration = Duration::from_millis(millis);
     if duration <= DURATION_MAX { Ok(duration) } else { Err(wrong()) }
+}
+
+/// Looks for something, each time for so long as `look` is told, until it is there or the time is over: `TimedOut`, as
+/// the last look says it.
+pub(super) fn look_until<T>(deadline: Instant, mut look: impl FnMut(Duration) -> Result<T>) -> Result<T> {
+    loop {
+        let rest = deadline.saturating_duration_since(monotonic());
+        match look(rest.min(LOOK)) {
+            Err(error) if error.kind() == ErrorKind::TimedOut && rest > LOOK => {}
+            looked => return looked,
+        }
+    }
 }
 
 /// So many of something, in words that fit the number.

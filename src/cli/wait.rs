@@ -9,7 +9,7 @@ use super::{
     exit::{Exit, Failure},
     jobs::JobLine,
     output::Output,
-    units::{DURATION_MAX, parse_duration},
+    units::{DURATION_MAX, look_until, parse_duration},
 };
 use crate::{
     clock::monotonic,
@@ -17,8 +17,6 @@ use crate::{
     queue::{JobInfo, id::JobId, state::State},
 };
 
-/// How long one look waits for a commit: a reader may have no counter of commits to watch.
-const LOOK: Duration = Duration::from_secs(1);
 /// All that is known of a job that has no row.
 const GONE: &str = "it has completed and was not kept, or was pruned, or there never was one of that id";
 
@@ -42,15 +40,7 @@ pub(super) struct Wait {
 impl Wait {
     pub(super) fn run(self, context: &Context, out: &mut Output) -> Result<(), Failure> {
         let deadline = monotonic() + self.timeout.unwrap_or(DURATION_MAX);
-        let ended = context.read(|store| {
-            loop {
-                let rest = deadline.saturating_duration_since(monotonic());
-                match store.wait_ended(self.id, rest.min(LOOK)) {
-                    Err(error) if error.kind() == ErrorKind::TimedOut && rest > LOOK => {}
-                    ended => return Ok(ended),
-                }
-            }
-        })?;
+        let ended = context.read(|store| Ok(look_until(deadline, |patience| store.wait_ended(self.id, patience))))?;
         match ended {
             Ok(Some(job)) => print(context, out, &job),
             Ok(None) if out.json => {
@@ -78,6 +68,5 @@ fn print(context: &Context, out: &mut Output, job: &JobInfo) -> Result<(), Failu
     if job.state == State::Completed {
         return Ok(());
     }
-    let why = job.errors.last().map(|error| format!(": {}", error.message)).unwrap_or_default();
-    Err(Failure::new(Exit::Failed, format!("job {} is {}{why}", job.id, job.state)))
+    Err(Failure::new(Exit::Failed, job.fate()))
 }

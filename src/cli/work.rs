@@ -184,7 +184,7 @@ fn failed(store: &Store, id: JobId, state: State, message: &str) -> String {
                 Some(at) => format!("tried again {}", relative(at, Timestamp::now())),
                 None => format!("it is {state}"),
             };
-            format!("job {id}: {} failed, attempt {}/{}: {why}; {then}", job.task, job.attempt, job.attempts_max)
+            format!("job {id}: {} failed, attempt {}/{}: {why}; {then}", job.task, job.attempt, job.max_attempts)
         }
         // Others may have cancelled or pruned it meanwhile.
         Err(_) => format!("job {id}: failed, and is {state}: {why}"),

@@ -172,6 +172,11 @@ pub(super) fn refused(job: &JobRecord, home: Home, verb: &str, why: &str) -> Err
     Error::invalid(format!("job {} is {}, and can't be {verb}: {why}", job.id, job.state_in(home)))
 }
 
+/// What to do with a job that has ended, instead of what can be done before.
+pub(super) fn after_end(job: &JobRecord) -> &'static str {
+    if job.finish == Some(Finish::Completed) { "it has succeeded; enqueue it anew" } else { "it has ended; retry it" }
+}
+
 fn cancel(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
     let (home, mut job) = context.find(id)?;
     match home {
@@ -200,10 +205,10 @@ fn retry(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
 pub(super) fn retry_found(context: &mut Context<'_>, home: Home, mut job: JobRecord) -> Result<Outcome> {
     match home {
         Home::ById(ById::Finished) if job.finish == Some(Finish::Completed) => {
-            return Err(refused(&job, home, "retried", "it has succeeded; enqueue it anew"));
+            return Err(refused(&job, home, "retried", after_end(&job)));
         }
         Home::ById(ById::Finished | ById::Dead) => {
-            if job.is_at_most_once() && (job.attempt > 0 || job.started_at.is_some()) {
+            if job.is_at_most_once() && job.has_begun() {
                 return Err(refused(
                     &job,
                     home,
@@ -263,7 +268,7 @@ fn requeue(context: &mut Context<'_>, id: JobId) -> Result<Outcome> {
         Home::ById(ById::Held) => return Err(refused(&job, home, "requeued", "it runs now; release it first")),
         Home::ById(ById::Waiting) => return Err(refused(&job, home, "requeued", "it waits for other jobs")),
         Home::ById(ById::Finished | ById::Dead) => {
-            return Err(refused(&job, home, "requeued", "it has ended; retry it"));
+            return Err(refused(&job, home, "requeued", after_end(&job)));
         }
     }
     job.run_at = None;

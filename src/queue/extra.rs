@@ -73,6 +73,11 @@ impl StateSet {
         self.0 & 1 << state as u8 != 0
     }
 
+    #[cfg(feature = "cli")]
+    pub(crate) fn states(self) -> impl Iterator<Item = State> {
+        State::ALL.into_iter().filter(move |state| self.contains(*state))
+    }
+
     pub(crate) fn contains_all(self, others: Self) -> bool {
         self.0 & others.0 == others.0
     }

@@ -41,7 +41,7 @@ pub struct JobInfo {
     /// How many runs were charged.
     pub attempt: u32,
     /// How many may be.
-    pub attempts_max: u32,
+    pub max_attempts: u32,
     /// Its arguments.
     pub args: Payload,
     /// The version of the task that they were written for.
@@ -51,7 +51,7 @@ pub struct JobInfo {
     /// Its unique key.
     pub unique: Option<String>,
     /// Its concurrency key.
-    pub key: Option<String>,
+    pub concurrency_key: Option<String>,
     /// How long an attempt may take, where not as long as its task says.
     pub timeout: Option<Duration>,
     /// When it was enqueued.
@@ -99,7 +99,7 @@ impl JobInfo {
     pub(crate) fn of(rows: &dyn Rows, home: Home, job: JobRecord) -> Result<Self> {
         let extra = job.extra.as_ref();
         let timeout = extra.and_then(|extra| extra.timeout);
-        let (unique, key) = (job.unique().map(|unique| unique.key.clone()), job.key().map(str::to_owned));
+        let (unique, concurrency_key) = (job.unique().map(|unique| unique.key.clone()), job.key().map(str::to_owned));
         Ok(Self {
             awaited: extra.and_then(|extra| extra.waits.as_ref()).map(Awaited::of),
             at_most_once: job.is_at_most_once(),
@@ -109,12 +109,12 @@ impl JobInfo {
             queue: job.queue,
             priority: job.priority,
             attempt: job.attempt,
-            attempts_max: job.attempts_max,
+            max_attempts: job.attempts_max,
             args: job.args,
             args_version: job.args_version,
             metadata: job.metadata,
             unique,
-            key,
+            concurrency_key,
             timeout,
             enqueued_at: job.enqueued_at,
             run_at: job.run_at,
@@ -136,6 +136,23 @@ impl JobInfo {
                 })
                 .collect(),
         })
+    }
+}
+
+impl JobInfo {
+    /// How a job ended that did not complete.
+    pub(crate) fn fate(&self) -> String {
+        let id = self.id;
+        let last = self.errors.last();
+        let (fate, why) = match (self.state, self.finished_at) {
+            // What failed before is not why; the end of a job that it waited for is noted as it happens.
+            (State::Cancelled, Some(at)) => {
+                (format!("was cancelled at {at}"), last.filter(|error| self.attempt == 0 && error.at == at))
+            }
+            (state, _) => (format!("is {state}"), last),
+        };
+        let why = why.map_or(String::new(), |error| format!(": {}", error.message));
+        format!("job {id} {fate}{why}")
     }
 }
 

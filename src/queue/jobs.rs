@@ -77,8 +77,8 @@ impl Store {
     /// Waits until a job has completed, and gives its result. A job without one gives `()`.
     ///
     /// # Errors
-    /// `NotFound` for a job that never was, or a result that is gone; `TimedOut`; `Aborted` for a job that is dead or
-    /// cancelled, with its last error; `Invalid` for a result that is no `T`.
+    /// `NotFound` for a job that never was, or a result that is gone; `TimedOut`; `Aborted` for a job that is dead,
+    /// with its last error, or was cancelled; `Invalid` for a result that is no `T`.
     pub fn wait<T: serde::de::DeserializeOwned>(&self, id: JobId, timeout: Duration) -> Result<T> {
         let nothing = || crate::codec::Payload::json(&()).and_then(|unit| unit.decode());
         let Some(job) = self.wait_ended(id, timeout)? else {
@@ -90,8 +90,7 @@ impl Store {
                 None => nothing(),
             };
         }
-        let why = job.errors.last().map(|error| format!(": {}", error.message)).unwrap_or_default();
-        Err(Error::abort(format!("job {id} is {}{why}", job.state)))
+        Err(Error::abort(job.fate()))
     }
 
     /// Cancels a job: at once where it is not held, else by its holder. Gives the state that it is in.

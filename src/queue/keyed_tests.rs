@@ -12,7 +12,7 @@ use crate::{
         admin::Admin,
         claim::Claim,
         config::{QueueSetting, RateRecord},
-        enqueue::{NewExtra, NewJob},
+        enqueue::{NewExtra, NewJob, When},
         id::{JobId, Token},
         keyed::KeyStateRecord,
         list::list,
@@ -174,6 +174,24 @@ fn strict_order_goes_on_after_a_release_a_crash_and_a_death() {
     assert_eq!(suspect, jobs[0], "a suspect job keeps its place before those behind it");
     rig.settle(suspect, token, Ending::Fail { message: "no".into(), retry_after: None }).unwrap();
     assert_eq!(ids(&rig.claim(claim(9))), [jobs[1]]);
+}
+
+#[test]
+fn job_that_was_given_back_and_is_put_off_holds_its_successors_back() {
+    let mut rig = Rig::new();
+    configure(&mut rig, QueueSetting::StrictByKey(true));
+    let jobs = [rig.enqueue(keyed("a")), rig.enqueue(keyed("a")), rig.enqueue(keyed("a"))];
+    // One that has not begun is put off as any, and those behind it run.
+    rig.reschedule(jobs[0], None, Some(When::After(MINUTE))).unwrap();
+    let (id, token) = rig.claim_one();
+    assert_eq!(id, jobs[1]);
+    rig.settle(id, token, Ending::Release).unwrap();
+    rig.reschedule(id, None, Some(When::After(MINUTE))).unwrap();
+    assert_eq!(ids(&rig.claim(claim(9))), [], "it ran, and is to run before those behind it");
+    rig.reschedule(id, None, Some(When::After(2 * MINUTE))).unwrap();
+    assert_eq!(ids(&rig.claim(claim(9))), []);
+    rig.reschedule(id, None, Some(When::Now)).unwrap();
+    assert_eq!(ids(&rig.claim(claim(9))), [id]);
 }
 
 #[test]

@@ -112,7 +112,7 @@ impl Lease {
 
     /// How many attempts may fail before the job is dead.
     #[must_use]
-    pub fn attempts_max(&self) -> u32 {
+    pub fn max_attempts(&self) -> u32 {
         self.held.record.attempts_max
     }
 

@@ -24,7 +24,7 @@ use crate::{
 /// let calls = store.queue("calls");
 /// let minute = Duration::from_secs(60);
 /// calls.configure(&QueueConfig::new().concurrency(4).concurrency_per_key(1).rate(Rate::new(100, minute)))?;
-/// calls.enqueue(casque::JobRequest::new("call", &"hello").key("customer-7"))?;
+/// calls.enqueue(casque::JobRequest::new("call", &"hello").concurrency_key("customer-7"))?;
 /// assert_eq!(calls.config()?.concurrency, Some(4));
 /// # Ok::<(), casque::Error>(())
 /// ```

@@ -4,6 +4,8 @@
 //! change, and move jobs only through `moves`. What a user holds is in `handle`, `jobs`, `view`, `lease` and `request`.
 
 pub(crate) mod admin;
+#[cfg(feature = "cli")]
+pub(crate) mod awaited;
 mod batch;
 mod canonical;
 pub(crate) mod chunks;

@@ -6,7 +6,12 @@ use crate::{
     clock::{deadline_after, monotonic},
     error::{Error, ErrorKind, Result},
     queue::{IntoJob, Queue, config::config, enqueue::NewJob, id::JobId, record::CountRecord},
-    store::{Store, change::Intent, keys, view::get_record},
+    store::{
+        Store,
+        change::{Intent, Outcome},
+        keys,
+        view::get_record,
+    },
 };
 
 impl Queue {
@@ -24,12 +29,12 @@ impl Queue {
     /// # Errors
     /// As [`Queue::enqueue`]; `TimedOut` where there was no room for so long: nothing was written.
     pub fn enqueue_within(&self, job: impl IntoJob, patience: Duration) -> Result<JobId> {
-        self.store().enqueue_within(&job.into_job().for_queue(self.name())?, patience)
+        self.store().enqueue_within(&job.into_job().for_queue(self.name())?, patience)?.enqueued()
     }
 }
 
 impl Store {
-    pub(crate) fn enqueue_within(&self, job: &NewJob, patience: Duration) -> Result<JobId> {
+    pub(crate) fn enqueue_within(&self, job: &NewJob, patience: Duration) -> Result<Outcome> {
         let (since, deadline) = (monotonic(), deadline_after(patience));
         let inner = &self.inner;
         loop {
@@ -41,7 +46,7 @@ impl Store {
                         return Err(Error::new(ErrorKind::TimedOut, error.full_message()).during(&waited));
                     }
                 }
-                enqueued_or_not => return enqueued_or_not?.enqueued(),
+                enqueued_or_not => return enqueued_or_not,
             }
             // Trying takes the writer's lock and looking does not; a stone refuses at less cost than it shows its
             // rows.

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
+    engine::Rows,
     error::Result,
     queue::{
         enqueue::check_name,
@@ -47,6 +48,11 @@ impl Store {
         self.inner.perform(Intent::Administer(Admin::ResumeTask { task: task.to_owned() })).map(|_| ())
     }
 
+    #[cfg(feature = "cli")]
+    pub(crate) fn knows_task(&self, task: &str) -> Result<bool> {
+        is_known(self.inner.rows()?.as_ref(), task)
+    }
+
     /// The tasks whose jobs are not claimed for now, in order of their names.
     ///
     /// # Errors
@@ -65,6 +71,10 @@ impl Store {
 
 pub(crate) fn set_queue(context: &mut Context<'_>, queue: &str, paused: bool) -> Result<Outcome> {
     check_name("queue", queue)?;
+    // A queue that is not known has nothing to be resumed, and none is made for that.
+    if !paused && context.rows.get(&keys::head(queue))?.is_none() {
+        return Ok(Outcome::Done);
+    }
     let head = context.head(queue)?;
     if head.paused != paused {
         context.bump_head(queue, HeadRecord { paused, ..head })?;
@@ -75,6 +85,9 @@ pub(crate) fn set_queue(context: &mut Context<'_>, queue: &str, paused: bool) ->
 
 pub(crate) fn set_task(context: &mut Context<'_>, task: &str, paused: bool) -> Result<Outcome> {
     check_name("task", task)?;
+    if !paused && !is_known(&context.rows, task)? {
+        return Ok(Outcome::Done);
+    }
     let number = context.task_number(task)?;
     let mut record = moves::task(&context.rows, number)?;
     if record.paused == paused {
@@ -90,4 +103,9 @@ pub(crate) fn set_task(context: &mut Context<'_>, task: &str, paused: bool) -> R
         context.bump_head(&queue, head)?;
     }
     Ok(Outcome::Done)
+}
+
+/// Whether a job of the task was ever enqueued, or the task paused.
+fn is_known(rows: &dyn Rows, task: &str) -> Result<bool> {
+    Ok(rows.get(&keys::task_number(task))?.is_some())
 }

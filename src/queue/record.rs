@@ -120,6 +120,11 @@ impl JobRecord {
         self.extra.as_ref().is_some_and(|extra| extra.at_most_once)
     }
 
+    /// Whether a run of it has ever begun.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.attempt > 0 || self.started_at.is_some()
+    }
+
     pub(crate) fn lane(&self) -> Lane {
         let lane = Lane::new(self.priority, self.task, self.suspect);
         if self.key().is_some() { lane.with_key() } else { lane }

@@ -52,7 +52,7 @@ impl JobRequest {
 
     /// A job of a [`Task`].
     pub fn task<T: Task>(task: &T) -> Self {
-        let mut request = Self::of(T::ID, T::VERSION, Payload::bincode(task), T::ATTEMPTS_MAX);
+        let mut request = Self::of(T::ID, T::VERSION, Payload::bincode(task), T::MAX_ATTEMPTS);
         request.extra.at_most_once = T::AT_MOST_ONCE;
         request.unique = task.uniqueness();
         request
@@ -61,7 +61,7 @@ impl JobRequest {
     /// A job of an [`AsyncTask`](crate::AsyncTask).
     #[cfg(feature = "tokio")]
     pub fn async_task<T: crate::AsyncTask>(task: &T) -> Self {
-        let mut request = Self::of(T::ID, T::VERSION, Payload::bincode(task), T::ATTEMPTS_MAX);
+        let mut request = Self::of(T::ID, T::VERSION, Payload::bincode(task), T::MAX_ATTEMPTS);
         request.extra.at_most_once = T::AT_MOST_ONCE;
         request.unique = task.uniqueness();
         request
@@ -127,12 +127,12 @@ impl JobRequest {
     /// # use std::time::Duration;
     /// let queue = store.queue("mails");
     /// for letter in ["first", "second"] {
-    ///     queue.enqueue(casque::JobRequest::new("send", &letter).key("customer-7"))?;
+    ///     queue.enqueue(casque::JobRequest::new("send", &letter).concurrency_key("customer-7"))?;
     /// }
     /// assert_eq!(queue.claim(2, Duration::ZERO)?.len(), 1);
     /// # Ok::<(), casque::Error>(())
     /// ```
-    pub fn key(mut self, key: impl Into<String>) -> Self {
+    pub fn concurrency_key(mut self, key: impl Into<String>) -> Self {
         self.extra.key = Some(key.into());
         self
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::admin::{Admin, refused, settled};
+use super::admin::{Admin, after_end, refused, settled};
 use crate::{
     clock::Timestamp,
     error::{Error, Result},
@@ -88,7 +88,7 @@ pub(crate) fn reschedule(
         Home::Ready | Home::ById(ById::Due | ById::Waiting) => {}
         Home::ById(ById::Held) => return Err(refused(&before, home, "rescheduled", "it runs now; release it first")),
         Home::ById(ById::Finished | ById::Dead) => {
-            return Err(refused(&before, home, "rescheduled", "it has ended; retry it"));
+            return Err(refused(&before, home, "rescheduled", after_end(&before)));
         }
     }
     let mut job = before.clone();
@@ -115,9 +115,13 @@ pub(crate) fn reschedule(
         let holds_back = home == Home::ById(ById::Due) && context.holds_key_back(&before)?;
         context.take_out(&before, home);
         context.put_in(&job, new_home)?;
-        if holds_back && new_home == home {
-            // It still is to run before those behind it.
-            context.note_key_holding(&job, true);
+        if new_home == Home::ById(ById::Due) {
+            // Whoever was to run again before those behind it still is.
+            if holds_back {
+                context.note_key_holding(&job, true);
+            } else if home == Home::Ready && job.has_begun() {
+                context.hold_key_back(&job)?;
+            }
         }
     }
     Ok(outcome)

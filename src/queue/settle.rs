@@ -92,20 +92,18 @@ impl Settle {
 
 /// Settles one lease, or fails the change.
 pub(crate) fn settle(context: &mut Context<'_>, settle: &Settle) -> Result<Outcome> {
-    let job = admit_with_jobs(context, settle)?;
-    carry_out(context, settle, job).map(Outcome::Settled)
+    settle_with_jobs(context, settle).map(Outcome::Settled)
 }
 
 /// Settles leases that have nothing to do with each other: one that can't be settled leaves no trace, and the change
 /// goes on.
 pub(crate) fn settle_each(context: &mut Context<'_>, settlements: &[Settle]) -> Result<Outcome> {
     let each = |settle: &Settle| {
-        let admitted = if settle.enqueues.is_empty() {
-            admit(context, settle)
-        } else {
-            context.all_or_nothing(|context| admit_with_jobs(context, settle))
-        };
-        match admitted {
+        if !settle.enqueues.is_empty() {
+            let settled = context.all_or_nothing(|context| settle_with_jobs(context, settle));
+            return settled.map_or_else(refusal, |settled| Ok(Each::Settled(settled)));
+        }
+        match admit(context, settle) {
             Ok(job) => carry_out(context, settle, job).map(Each::Settled),
             Err(error) => refusal(error),
         }
@@ -133,15 +131,13 @@ fn admit(context: &mut Context<'_>, settle: &Settle) -> Result<JobRecord> {
     Ok(job)
 }
 
-/// As [`admit`], and enqueues the jobs that go with the settlement.
-fn admit_with_jobs(context: &mut Context<'_>, settle: &Settle) -> Result<JobRecord> {
+/// Settles a lease, and then enqueues the jobs that go with it: so one of them may have the unique key that the settled
+/// job gives up.
+fn settle_with_jobs(context: &mut Context<'_>, settle: &Settle) -> Result<Settled> {
     let job = admit(context, settle)?;
-    if settle.enqueues.is_empty() {
-        return Ok(job);
-    }
+    let settled = carry_out(context, settle, job)?;
     enqueue_all(context, settle)?;
-    // One of them may wait for the very job, whose row says so now.
-    context.held(settle.job, settle.token)
+    Ok(settled)
 }
 
 /// Enqueues the jobs that go with a settlement. What is wrong with one of them is wrong with the settlement.

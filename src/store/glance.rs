@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, ops::ControlFlow, path::Path, time::Duration};
 
 use crate::{
     clock::{Timestamp, deadline_after, monotonic},
+    codec,
     engine::redb::{Redb, RedbOptions},
     engine::{Engine as _, Rows, SnapshotError},
     error::Result,
@@ -16,7 +17,14 @@ use crate::{
             plan::{MISSED_AFTER, due_schedules},
         },
     },
-    store::{keys, object::StoreRecord, open::check_format, recovery::log_in_use, view::get_record},
+    store::{
+        keys,
+        lock::rules::LockRecord,
+        object::StoreRecord,
+        open::check_format,
+        recovery::log_in_use,
+        view::{for_each, get_record},
+    },
 };
 
 /// What there was to see.
@@ -30,6 +38,8 @@ pub(crate) struct Glance {
     pub(crate) is_all: bool,
     /// How many jobs each session holds.
     pub(crate) held: BTreeMap<SessionId, u64>,
+    /// What the sessions have of named locks, in words.
+    pub(crate) locks: BTreeMap<SessionId, String>,
     /// Schedules whose slot nobody has enqueued though its time has passed, and that slot; and whether this program
     /// could.
     pub(crate) overdue: Vec<(String, Timestamp, bool)>,
@@ -52,6 +62,7 @@ pub(crate) fn glance(path: &Path, patience: Duration) -> Result<Option<Glance>> 
         row_bytes: 0,
         is_all: true,
         held: BTreeMap::new(),
+        locks: locks(rows.as_ref())?,
         overdue: overdue(rows.as_ref())?,
     };
     for job in held(rows.as_ref())? {
@@ -67,6 +78,21 @@ pub(crate) fn glance(path: &Path, patience: Duration) -> Result<Option<Glance>> 
     drop(rows);
     engine.close()?;
     Ok(Some(glance))
+}
+
+fn locks(rows: &dyn Rows) -> Result<BTreeMap<SessionId, String>> {
+    let mut words: BTreeMap<SessionId, Vec<String>> = BTreeMap::new();
+    for_each(rows, &keys::locks(), |key, bytes| {
+        // One that can't be read is for `check` to tell of.
+        let Ok(lock) = codec::decode::<LockRecord>(bytes) else { return Ok(()) };
+        let name = keys::lock_name(key).unwrap_or_default();
+        words.entry(lock.holder.session).or_default().push(format!("holds the lock \"{name}\""));
+        for (waiter, _) in &lock.waiters {
+            words.entry(waiter.session).or_default().push(format!("waits for the lock \"{name}\""));
+        }
+        Ok(())
+    })?;
+    Ok(words.into_iter().map(|(session, words)| (session, words.join(", "))).collect())
 }
 
 fn overdue(rows: &dyn Rows) -> Result<Vec<(String, Timestamp, bool)>> {

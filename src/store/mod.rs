@@ -143,8 +143,8 @@ impl Store {
     /// Lets others go on while this process is about to stop for a while, as by Ctrl-Z: it leaves as the stone, if it
     /// is one, gives its snapshots' pages up, and holds no lock of the store while `pause` runs. Then it stands again.
     ///
-    /// For a program's own handler of `SIGTSTP`; the library installs none. The command line's `work` and `serve` do
-    /// this by themselves.
+    /// For a program's own handler of `SIGTSTP`; the library installs none. The command line's `work`, `serve` and
+    /// `lock` do this by themselves.
     ///
     /// ```
     /// # let store = casque::Store::in_memory()?;

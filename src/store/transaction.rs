@@ -334,7 +334,7 @@ impl Transaction {
     }
 
     /// Commits; the version is that of the commit, or the snapshot's where there was nothing to write.
-    fn commit(self) -> Result<Version> {
+    fn commit(mut self) -> Result<Version> {
         if self.intents.is_empty() && self.locks.is_empty() {
             return Ok(self.snapshot.version());
         }
@@ -342,6 +342,8 @@ impl Transaction {
             self.reads.into_iter().map(|(key, version)| Guard::Object { key, version }).collect();
         guards.extend(self.ranges);
         guards.extend(self.locks);
+        // A job that is enqueued may have the unique key that one which ends here gives up.
+        self.intents.sort_by_key(|intent| !matches!(intent, Intent::Settle(_)));
         let inner = self.snapshot.inner();
         let applied = match self.id {
             Some(id) => inner.commit_as(id, guards, self.intents, self.job),

@@ -49,8 +49,8 @@ pub trait AsyncTask: Serialize + DeserializeOwned + Send + 'static {
     const VERSION: u32 = 1;
     /// As [`Task::ALIASES`](crate::Task::ALIASES).
     const ALIASES: &'static [&'static str] = &[];
-    /// As [`Task::ATTEMPTS_MAX`](crate::Task::ATTEMPTS_MAX).
-    const ATTEMPTS_MAX: u32 = ATTEMPTS_DEFAULT;
+    /// As [`Task::MAX_ATTEMPTS`](crate::Task::MAX_ATTEMPTS).
+    const MAX_ATTEMPTS: u32 = ATTEMPTS_DEFAULT;
     /// As [`Task::AT_MOST_ONCE`](crate::Task::AT_MOST_ONCE).
     const AT_MOST_ONCE: bool = false;
     /// How long an attempt may take where its job says nothing; as long as it likes by default. When it passes, the

@@ -68,7 +68,7 @@ pub trait Task: Serialize + DeserializeOwned + Send + 'static {
     /// Ids that this task had before, whose jobs it still runs.
     const ALIASES: &'static [&'static str] = &[];
     /// How many attempts may fail before a job is dead.
-    const ATTEMPTS_MAX: u32 = ATTEMPTS_DEFAULT;
+    const MAX_ATTEMPTS: u32 = ATTEMPTS_DEFAULT;
     /// Whether a run that has begun is never followed by another: see [`JobRequest::at_most_once`].
     const AT_MOST_ONCE: bool = false;
     /// How long an attempt may take where its job says nothing; as long as it likes by default. When it passes, the

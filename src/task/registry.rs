@@ -91,7 +91,7 @@ impl Registry {
         };
         let entry = Entry {
             version: T::VERSION,
-            attempts_max: T::ATTEMPTS_MAX,
+            attempts_max: T::MAX_ATTEMPTS,
             at_most_once: T::AT_MOST_ONCE,
             timeout: T::TIMEOUT,
             isolation: T::ISOLATION,
@@ -157,7 +157,7 @@ impl Registry {
 
     /// How many attempts a job of a task has where nothing else is said.
     #[must_use]
-    pub fn attempts_max(&self, task: &str) -> u32 {
+    pub fn max_attempts(&self, task: &str) -> u32 {
         self.entry(task).map_or(ATTEMPTS_DEFAULT, |entry| entry.attempts_max)
     }
 
@@ -323,7 +323,7 @@ impl<A> Registered<'_, A> {
 
     /// How many attempts a job has where its producer says nothing: for the command line, which knows the registry.
     /// From Rust, [`JobRequest::max_attempts`](crate::JobRequest::max_attempts) says so.
-    pub fn attempts_max(&mut self, attempts: u32) -> &mut Self {
+    pub fn max_attempts(&mut self, attempts: u32) -> &mut Self {
         self.change(|entry| entry.attempts_max = attempts)
     }
 

@@ -74,10 +74,12 @@ pub fn tasks() -> Registry {
         Ok(me_and_my_parent())
     });
     isolated("complete-in", |job| {
+        eprintln!("what is written before and");
         job.complete_in(|tx| {
             tx.add("counter", 1)?;
             Ok("in a transaction")
         })?;
+        eprintln!("after it was completed");
         Ok(me_and_my_parent())
     });
     isolated("read", |_| {

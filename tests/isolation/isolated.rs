@@ -130,10 +130,13 @@ fn isolated_handler_reaches_the_store_and_its_job() {
     let complete_in = enqueue(&scene, &store, "complete-in");
     assert_eq!(store.wait::<String>(complete_in, SOON).unwrap(), "in a transaction");
     assert_eq!(store.get::<i64>("counter").unwrap(), Some(1));
+    // Its next job ends behind it on the same thread: by then the worker has done what it does with the stderr of this.
+    store.wait::<(u32, u32)>(enqueue(&scene, &store, "whoami"), SOON).unwrap();
+    assert_eq!(store.log(complete_in, 0).unwrap(), [], "the log of a job that is completed is closed");
     // Its stdin is empty: the connection to the worker is not the handler's.
     store.wait::<(u32, u32)>(enqueue(&scene, &store, "read"), SOON).unwrap();
     // A transaction that completes a job is counted as one; what the handler settled by itself is not.
-    assert_eq!(leave(worker), "3 0 0");
+    assert_eq!(leave(worker), "4 0 0");
     assert_sound(&store);
 }
 

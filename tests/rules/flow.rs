@@ -245,7 +245,7 @@ fn job_that_runs_at_most_once_is_dead_after_one_failure_or_when_it_is_let_go() {
         let id = once();
         claim_one(&queue).fail("no", Some(Duration::ZERO)).unwrap();
         let failed = store.job(id).unwrap();
-        assert_eq!((failed.state, failed.at_most_once, failed.attempts_max), (State::Dead, true, 1));
+        assert_eq!((failed.state, failed.at_most_once, failed.max_attempts), (State::Dead, true, 1));
         refused(store, || store.retry(id), ErrorKind::Invalid, &["at most once"]);
 
         let unbegun = once();

@@ -10,7 +10,7 @@ use casque::{
 use crate::{SOON, claim_one, complete, ids, job, on_each_engine, refused};
 
 fn keyed(key: &str) -> JobRequest {
-    job().key(key)
+    job().concurrency_key(key)
 }
 
 fn configure(store: &Store, config: &QueueConfig) {

@@ -175,7 +175,7 @@ fn job_is_dead_after_its_last_attempt_and_not_before() {
         let id = queue.enqueue(job().max_attempts(3)).unwrap();
         for attempt in 1..=3 {
             let lease = claim_one(&queue);
-            assert_eq!((lease.attempt(), lease.attempts_max()), (attempt, 3));
+            assert_eq!((lease.attempt(), lease.max_attempts()), (attempt, 3));
             lease.fail(&format!("failure {attempt}"), Some(Duration::ZERO)).unwrap();
         }
         let job = store.job(id).unwrap();

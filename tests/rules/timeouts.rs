@@ -121,7 +121,7 @@ struct Brief;
 impl Task for Brief {
     const ID: &'static str = "brief";
     const TIMEOUT: Option<Duration> = Some(SHORT);
-    const ATTEMPTS_MAX: u32 = 1;
+    const MAX_ATTEMPTS: u32 = 1;
     type Output = ();
 
     fn run(self, job: &Job) -> Result<(), TaskError> {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Barrier, thread, time::Duration};
 
-use casque::{ErrorKind, JobRequest, State, Task, Unique};
+use casque::{ErrorKind, JobRequest, Registry, State, Task, Unique, Worker};
 
 use crate::{Act, claim_one, dead, job, kind, on_each_engine, refused};
 
@@ -186,5 +186,39 @@ fn one_unique_key_twice_in_a_batch_is_one_job() {
         assert_ne!(ids[0], ids[1]);
         assert_eq!(queue.stats().unwrap().ready, 2);
         assert_eq!(store.job(ids[0]).unwrap().state, State::Ready);
+    });
+}
+
+#[test]
+fn run_enqueues_the_next_job_under_the_unique_key_that_it_gives_up() {
+    on_each_engine(|store| {
+        let queue = store.queue("q");
+        let next = || job().unique("key");
+        // One lease alone, a transaction whatever is said first in it, and a worker's turn.
+        let first = queue.enqueue(next()).unwrap();
+        let lease = claim_one(&queue);
+        lease.enqueue("q", next()).unwrap();
+        lease.complete().unwrap();
+        let second = claim_one(&queue);
+        assert_ne!(second.id(), first);
+        second.complete_in(|tx| tx.enqueue("q", next())).unwrap();
+        let third = claim_one(&queue);
+        assert_ne!(third.id(), second.id());
+        // A run that fails keeps its key, and what it enqueued is not.
+        third.enqueue("q", next()).unwrap();
+        third.fail("no", Some(Duration::ZERO)).unwrap();
+        assert_eq!(queue.enqueue(next()).unwrap(), third.id());
+
+        let mut tasks = Registry::new();
+        let count = |job: &casque::Job, rest: u32| {
+            if rest > 0 {
+                job.enqueue("w", JobRequest::new("count", &(rest - 1)).unique("key"))?;
+            }
+            Ok(())
+        };
+        tasks.register("count", count).unwrap();
+        store.queue("w").enqueue(JobRequest::new("count", &5u32).unique("key")).unwrap();
+        Worker::new(store).queue("w").tasks(tasks).drain(true).run().unwrap();
+        assert_eq!(store.queue("w").stats().unwrap().completed, 6);
     });
 }

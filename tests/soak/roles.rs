@@ -290,7 +290,9 @@ fn producer() {
             5 => soak.enqueue(job("note", number).delay(Duration::from_millis(number % 300))).map(|id| vec![id]),
             6 => soak.enqueue(job("note", number).priority(3)).map(|id| vec![id]),
             7 => soak.enqueue(job("note", number).unique(format!("only-{}", number % 50))).map(|id| vec![id]),
-            8 => soak.enqueue(job("note", number).key(format!("customer-{}", number % 5))).map(|id| vec![id]),
+            8 => {
+                soak.enqueue(job("note", number).concurrency_key(format!("customer-{}", number % 5))).map(|id| vec![id])
+            }
             9 => claims.enqueue_batch((0..4).map(|_| job("note", number))),
             _ => claims.enqueue(job("note", number)).map(|id| vec![id]),
         };

@@ -13,7 +13,7 @@ use crate::{
     codec::Payload,
     engine::Rows,
     error::{Error, ErrorKind, Result},
-    queue::id::JobId,
+    queue::{enqueue::NewJob, id::JobId},
     store::{
         Store,
         change::{Intent, Outcome},
@@ -58,6 +58,8 @@ pub struct ScheduleInfo {
     /// The next slot; none where the expression names no further time.
     pub next: Option<Timestamp>,
     spec: Spec,
+    /// All that its jobs are enqueued with.
+    pub(crate) job: NewJob,
 }
 
 impl ScheduleInfo {
@@ -73,15 +75,16 @@ impl ScheduleInfo {
             zone,
             catch_up: record.catch_up,
             paused: record.paused,
-            task: record.job.task,
-            queue: record.job.queue,
-            args: record.job.args,
+            task: record.job.task.clone(),
+            queue: record.job.queue.clone(),
+            args: record.job.args.clone(),
             args_version: record.job.args_version,
             priority: record.job.priority,
             last: record.last,
             last_job: record.last_job,
             next: record.next,
             spec: record.spec,
+            job: record.job,
         }
     }
 

@@ -173,12 +173,11 @@ mod with_croner {
         /// # Errors
         /// `Invalid`, saying what is wrong, and how a right one looks.
         pub(crate) fn new(expression: &str, zone: &str) -> Result<Self> {
-            let cron = expression.parse::<croner::Cron>().map_err(|error| {
-                let why = error.to_string();
+            let cron = expression.parse::<croner::Cron>().map_err(|_| {
                 Error::invalid(format!(
-                    "\"{expression}\" is not a cron expression ({}); one looks like \"30 4 * * 1-5\": minute, hour, \
-                     day of the month, month, day of the week",
-                    why.trim_end_matches('.')
+                    "\"{expression}\" is not a cron expression: {}; one looks like \"30 4 * * 1-5\": minute, hour, day \
+                     of the month, month, day of the week",
+                    what_is_wrong(expression)
                 ))
             })?;
             Ok(Self { cron, zone: time_zone(zone)? })
@@ -196,6 +195,43 @@ mod with_croner {
             let found = self.cron.find_next_occurrence(&second.to_zoned(self.zone.clone()), false).ok()?;
             let slot = Timestamp::from_millis(u64::try_from(found.timestamp().as_millisecond()).ok()?);
             (slot > at).then_some(slot)
+        }
+    }
+
+    /// The fields of an expression with seconds and years, and what may stand there.
+    const FIELDS: [(&str, &str); 7] = [
+        ("second", "from 0 to 59, as 0, */15 or 0,30"),
+        ("minute", "from 0 to 59, as 0, */15 or 0,30"),
+        ("hour", "from 0 to 23, as 4, */6 or 8-18"),
+        ("day of the month", "from 1 to 31, as 1, 1-7 or L for the last"),
+        ("month", "from 1 to 12, as 6, */3 or JAN-MAR"),
+        ("day of the week", "from 0 to 7, Sunday being both, as 1-5 or MON,FRI"),
+        ("year", "by its number, as 2030 or 2030-2035"),
+    ];
+
+    /// What an expression that can't be read is refused for: the field, where it is one.
+    fn what_is_wrong(expression: &str) -> String {
+        let fields: Vec<&str> = expression.split_whitespace().collect();
+        if expression.contains('@') {
+            return "there is no such name; there are @yearly, @monthly, @weekly, @daily and @hourly".to_owned();
+        }
+        let known = match fields.len() {
+            5 => &FIELDS[1..6],
+            6 => &FIELDS[..6],
+            7 => &FIELDS[..],
+            count => return format!("it has {count} of five fields; with six the first is the second"),
+        };
+        let is_wrong_alone = |index: &usize| {
+            let mut alone = vec!["*"; fields.len()];
+            alone[*index] = fields[*index];
+            alone.join(" ").parse::<croner::Cron>().is_err()
+        };
+        match (0..fields.len()).find(is_wrong_alone) {
+            Some(index) => {
+                let (name, form) = known[index];
+                format!("\"{}\" is no {name}, which goes {form}", fields[index])
+            }
+            None => "its fields don't go together".to_owned(),
         }
     }
 

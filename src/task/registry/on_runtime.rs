@@ -56,7 +56,7 @@ impl Registry {
         };
         let entry = Entry {
             version: T::VERSION,
-            attempts_max: T::ATTEMPTS_MAX,
+            attempts_max: T::MAX_ATTEMPTS,
             at_most_once: T::AT_MOST_ONCE,
             timeout: T::TIMEOUT,
             isolation: Isolation::Thread,
