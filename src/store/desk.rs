@@ -199,8 +199,8 @@ fn is_basis_changed(written: &Result<()>) -> bool {
     written.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict)
 }
 
-/// Writes, and finds out what a failed write did: the store's version, after a recovery, tells. Where it stays as it is,
-/// as with the word of a log, the rows do: an answer stands on them, too.
+/// Writes, and finds out what a failed write did: the store's version, after a recovery, tells. Where it stays as it
+/// is, as with the word of a log, the rows do: an answer stands on them, too.
 pub(crate) fn write_and_know(
     site: &Site,
     basis: &Basis,
