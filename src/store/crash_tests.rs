@@ -107,7 +107,6 @@ fn live(world: &mut World) -> Ended {
         match world.below(8) {
             0..=2 => (0..=world.below(3)).for_each(|_| life.commit(world)),
             3 if life.is_stone() => life.step_down(),
-            3 => drop(life.stand()),
             4 => life.look(world).unwrap(),
             5 if life.is_stone() => {
                 let between = 1 + world.below(2);
@@ -117,7 +116,7 @@ fn live(world: &mut World) -> Ended {
                 let count = 1 + world.below(3);
                 life.crowd(world, count);
             }
-            5 | 6 => drop(life.stand()),
+            3 | 5 | 6 => drop(life.stand()),
             _ => life.check(),
         }
     }
