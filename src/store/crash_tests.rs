@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// How many points the short form has.
-const POINTS: usize = 10_000;
+const POINTS: usize = 8_000;
 /// How much memory all of it may take at most.
 const MEMORY_MAX_KIB: usize = 256 << 10;
 

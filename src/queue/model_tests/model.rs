@@ -173,6 +173,10 @@ impl Job {
         }
     }
 
+    pub(super) fn had_begun(&self) -> bool {
+        self.attempt > 0 || self.started_at.is_some()
+    }
+
     /// A run that may have begun was the last of a job that runs at most once.
     pub(super) fn may_have_begun(&mut self, now: Timestamp) {
         self.attempt = self.attempts_max;

@@ -124,8 +124,7 @@ impl Model {
             State::Dead | State::Cancelled => {
                 let unique = job.unique().filter(|unique| unique.states.contains(State::Ready));
                 let holder = unique.and_then(|unique| self.holder(&job.new.queue, unique));
-                let had_begun = job.attempt > 0 || job.started_at.is_some();
-                if holder.is_some_and(|holder| holder != id) || (job.is_once() && had_begun) {
+                if holder.is_some_and(|holder| holder != id) || (job.is_once() && job.had_begun()) {
                     return Err(ErrorKind::Invalid);
                 }
                 job.attempt = 0;
@@ -187,6 +186,9 @@ impl Model {
                 let is_later = job.run_at.is_some_and(|at| at > self.now);
                 state = if is_later { State::Scheduled } else { State::Ready };
             }
+        }
+        if (before.state, state) == (State::Ready, State::Scheduled) && job.had_begun() {
+            job.holds_back = self.queue(&job.new.queue).limits.is_strict;
         }
         if state != before.state || job != before {
             self.enter(job, state);

@@ -17,15 +17,15 @@ impl Model {
     /// One settlement, and what goes with it: all or nothing, though the change may go on without it.
     pub(super) fn settle(&mut self, settle: &Settle) -> Result<Settled, ErrorKind> {
         self.whole(|model| {
-            model.held(settle.job, settle.token)?;
+            let job = model.held(settle.job, settle.token)?;
+            let settled = model.end_run(job, settle);
             // They are numbered among themselves.
             let enqueued = std::mem::take(&mut model.enqueued);
             for new in &settle.enqueues {
                 model.enqueue(new).map_err(|_| ErrorKind::Invalid)?;
             }
             model.enqueued = enqueued;
-            let job = model.held(settle.job, settle.token)?;
-            Ok(model.end_run(job, settle))
+            Ok(settled)
         })
     }
 
