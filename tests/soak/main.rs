@@ -15,6 +15,8 @@ mod roles;
 mod storm;
 
 use std::{
+    collections::BTreeSet,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -85,6 +87,7 @@ fn nothing_is_lost_or_done_twice_whatever_happens_to_the_processes_and_their_dis
     prepare(&ground);
     let begun = Instant::now();
     let (mut blows, mut figures, mut number) = (Blows::default(), Figures::default(), 0);
+    let mut left = BTreeSet::new();
     loop {
         let (is_calm, length) = match minutes {
             None if number == 6 => break,
@@ -95,7 +98,7 @@ fn nothing_is_lost_or_done_twice_whatever_happens_to_the_processes_and_their_dis
         let at = if minutes.is_none() && number >= 4 { number - 2 } else { number };
         let committer = COMMITTERS[(at + usize::try_from(seed % 4).unwrap() * usize::from(!is_calm)) % 4];
         let round = Round { number, seed: seed.wrapping_add(number as u64), committer, is_calm, length };
-        match play_round(&ground, &round) {
+        match play_round(&ground, &round, &mut left) {
             Ok(of_round) => sum_up(&mut blows, &mut figures, of_round),
             Err(findings) => {
                 let kept = ground.keep();
@@ -139,7 +142,7 @@ fn prepare(ground: &Ground) {
 }
 
 /// One round, from a store whose jobs have all ended to the same.
-fn play_round(ground: &Ground, round: &Round) -> Result<(Blows, Figures), String> {
+fn play_round(ground: &Ground, round: &Round, left: &mut BTreeSet<PathBuf>) -> Result<(Blows, Figures), String> {
     let Round { number, seed, committer, is_calm, length } = *round;
     let _ = std::fs::remove_file(ground.notes());
     let notes = Arc::new(Observer::open(&ground.notes()));
@@ -170,7 +173,7 @@ fn play_round(ground: &Ground, round: &Round) -> Result<(Blows, Figures), String
     }
     let figures = evidence.judge(&store, before, is_calm);
     store.close().unwrap();
-    evidence.judge_files(&ground.store());
+    evidence.judge_files(&ground.store(), left);
     evidence.findings.append(&mut findings);
     let bytes = std::fs::metadata(ground.store()).unwrap().len();
     let weather = if is_calm { "calm" } else { "storm" };
