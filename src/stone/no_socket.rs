@@ -23,11 +23,11 @@ pub(super) fn path(_: &Files) -> Result<PathBuf> {
     Err(no_sockets())
 }
 
-pub(super) fn connect(_: &Path) -> Option<Stream> {
+pub(super) fn connect(_: &Path, _: &Path) -> Option<Stream> {
     None
 }
 
-pub(super) fn bind(_: &Path) -> Result<Listener> {
+pub(super) fn bind(_: &Path, _: &Path) -> Result<Listener> {
     Err(no_sockets())
 }
 

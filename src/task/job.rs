@@ -72,7 +72,7 @@ impl Job {
     }
 
     /// The lease, which may outlive the job's handle.
-    #[cfg(all(unix, feature = "isolation"))]
+    #[cfg(any(feature = "exec", all(unix, feature = "isolation")))]
     pub(crate) fn lease(&self) -> &Lease {
         &self.lease
     }
