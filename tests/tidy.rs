@@ -55,7 +55,7 @@ const DIRECTIONS: &[(&str, May)] = &[
     ("sessions", May::NameLibrary),
     ("testing", May::NameLibrary),
     // Inputs for tests of what reads bytes.
-    ("fuzz", May::Name(&["clock", "random"])),
+    ("fuzz", May::Name(&["clock"])),
     // The command line stands on the library, and nothing on it.
     ("cli", May::NameLibrary),
 ];

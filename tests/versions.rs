@@ -1,6 +1,8 @@
 //! Stores and logs that earlier builds have left: each is opened by this one, and reads as was noted when it was made.
 //! `tests/golden/` has one for each format that was ever released; `scripts/golden` makes the one of today's format.
 
+#[path = "golden/blocks.rs"]
+mod blocks;
 mod cli_support;
 mod processes;
 
@@ -16,15 +18,12 @@ use std::{
     time::Duration,
 };
 
+use blocks::{gathered, spread};
 use casque::{JobRequest, Lease, Schedule, Store, Timestamp, hooks::Step};
 use cli_support::Cli;
 use processes::{Committer, Scene, await_line, options, path_here, play, say, until};
 use serde_json::{Map, Value};
 
-/// A log's size from the first. Nearly all of it is zeros, which the repository does not keep: of each block that holds
-/// something else there is its number and its bytes.
-const LOG_BYTES: usize = (16 << 20) + BLOCK_BYTES;
-const BLOCK_BYTES: usize = 4 << 10;
 /// What differs from one making to the next, or with the time of looking.
 const NOT_NOTED: [&str; 22] = [
     "path",
@@ -189,21 +188,6 @@ fn forget(value: &mut Value) {
     }
 }
 
-fn gathered(log: &[u8]) -> Vec<u8> {
-    let blocks = log.chunks(BLOCK_BYTES).zip(0_u32..).filter(|(block, _)| block.iter().any(|byte| *byte != 0));
-    blocks.flat_map(|(block, number)| [&number.to_le_bytes(), block].concat()).collect()
-}
-
-fn spread(blocks: &[u8]) -> Vec<u8> {
-    let mut log = vec![0; LOG_BYTES];
-    for block in blocks.chunks(4 + BLOCK_BYTES) {
-        let (number, bytes) = block.split_at(4);
-        let at = u32::from_le_bytes(number.try_into().unwrap()) as usize * BLOCK_BYTES;
-        log[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-    log
-}
-
 /// A copy of what a killed stone left in that folder, to be opened.
 fn taken_from(folder: &Path) -> Cli {
     let cli = Cli::new();
@@ -268,7 +252,8 @@ fn golden() -> PathBuf {
 
 #[test]
 fn store_and_log_of_each_released_format_open_and_read_as_noted() {
-    let mut formats: Vec<PathBuf> = fs::read_dir(golden()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut formats: Vec<PathBuf> =
+        fs::read_dir(golden()).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect();
     formats.sort();
     assert!(!formats.is_empty());
     for format in formats {

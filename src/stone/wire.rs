@@ -170,4 +170,6 @@ pub(super) fn refuse_protocol(theirs: u32) -> Error {
 #[cfg(test)]
 mod fuzz_tests;
 #[cfg(test)]
+pub(super) mod spoken;
+#[cfg(test)]
 mod tests;

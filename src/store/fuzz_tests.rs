@@ -1,6 +1,9 @@
 //! Stores that are not as casque wrote them: single rows that were changed, and files with other bytes in them. All
 //! that reads or works on them refuses or goes on, and a file that opens is sound, or `check` says what is not.
 
+#[path = "../../tests/golden/blocks.rs"]
+mod blocks;
+
 use std::{fs, ops::ControlFlow, path::Path, time::Duration};
 
 use crate::{
@@ -13,26 +16,16 @@ use crate::{
     store::change::Intent,
 };
 
-/// A log's bytes of which `tests/golden` keeps those blocks that are not zeros, behind their numbers.
-const LOG_BYTES: usize = (16 << 20) + BLOCK_BYTES;
-const BLOCK_BYTES: usize = 4 << 10;
-
 /// The golden store of the first format, put into a folder, and its path there.
 fn golden(folder: &Path) -> std::path::PathBuf {
     notice_panics();
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1");
     let path = folder.join("app.redb");
     fs::copy(kept.join("app.redb"), &path).unwrap();
-    let mut log = vec![0; LOG_BYTES];
-    for block in fs::read(kept.join("log")).unwrap().chunks(4 + BLOCK_BYTES) {
-        let (number, bytes) = block.split_first_chunk::<4>().unwrap();
-        let at = u32::from_le_bytes(*number) as usize * BLOCK_BYTES;
-        log[at..at + bytes.len()].copy_from_slice(bytes);
-    }
     // The folder beside a store is its owner's alone, as a store makes it.
     Store::open(folder.join("other.redb")).unwrap().close().unwrap();
     fs::rename(folder.join("other.redb.d"), folder.join("app.redb.d")).unwrap();
-    fs::write(folder.join("app.redb.d/log"), log).unwrap();
+    fs::write(folder.join("app.redb.d/log"), blocks::spread(&fs::read(kept.join("log")).unwrap())).unwrap();
     path
 }
 

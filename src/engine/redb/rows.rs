@@ -42,10 +42,12 @@ impl Rows for RedbRows {
             .place
             .guarded(DOING, || ReadableTable::range::<&[u8]>(&self.table, start..end))?
             .map_err(|error| self.place.of_storage(DOING, error))?;
-        // Only redb's step is guarded: a panic of the visitor is not the file's doing.
+        // Only redb's steps are guarded: a panic of the visitor is not the file's doing.
         while let Some(row) = self.place.guarded(DOING, || range.next())? {
             let (key, value) = row.map_err(|error| self.place.of_storage(DOING, error))?;
-            if visit(key.value(), value.value())? == ControlFlow::Break(()) {
+            // On a damaged page the two may lie outside of it.
+            let (key, value) = self.place.guarded(DOING, || (key.value(), value.value()))?;
+            if visit(key, value)? == ControlFlow::Break(()) {
                 break;
             }
         }

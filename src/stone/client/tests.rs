@@ -1,16 +1,14 @@
 //! Answers of a stone that come too late, or by another.
 
-use std::{
-    io::{Read as _, Write as _},
-    os::unix::net::{UnixListener, UnixStream},
-    thread,
-    time::Duration,
-};
+use std::{os::unix::net::UnixListener, thread, time::Duration};
 
 use crate::{
     clock::{deadline_after, monotonic},
     error::ErrorKind,
-    stone::wire::{Hello, Reply, Request, Welcome, put_frame, take_frame},
+    stone::wire::{
+        Hello, Reply, Request, Welcome,
+        spoken::{hear, say},
+    },
     store::{
         change::{Applied, Intent, Outcome},
         open::StoreOptions,
@@ -20,21 +18,6 @@ use crate::{
 /// How long a test waits for what must happen.
 const DEADLINE: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_millis(300);
-
-fn say<M: serde::Serialize>(stream: &mut UnixStream, message: &M) {
-    let mut bytes = Vec::new();
-    put_frame(&mut bytes, message).unwrap();
-    stream.write_all(&bytes).unwrap();
-}
-
-fn hear<M: serde::de::DeserializeOwned>(stream: &mut UnixStream) -> M {
-    let mut bytes = vec![0; 4];
-    stream.read_exact(&mut bytes).unwrap();
-    let length = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
-    bytes.resize(4 + length, 0);
-    stream.read_exact(&mut bytes[4..]).unwrap();
-    take_frame(&bytes).unwrap().unwrap().0
-}
 
 /// The wish goes to a stone that does not answer it, and is sent again after its asker has gone.
 #[test]

@@ -12,7 +12,10 @@ use std::{
 use crate::{
     error::ErrorKind,
     random,
-    stone::wire::{FRAME_BYTES_MAX, Hello, PROTOCOL, Purpose, Request, Welcome, put_frame, take_frame},
+    stone::wire::{
+        FRAME_BYTES_MAX, Hello, PROTOCOL, Purpose, Request, Welcome,
+        spoken::{framed, hear, say},
+    },
     store::{
         Store, change::ClientId, conflict::Version, inner::Serving, keys, object::FormatRecord, open::StoreOptions,
         recovery::log_in_use, view::get_record,
@@ -69,8 +72,8 @@ impl Served {
     /// A connection that was welcomed.
     fn guest(&self) -> UnixStream {
         let mut stream = self.connect();
-        stream.write_all(&frame(&self.hello())).unwrap();
-        assert!(matches!(welcome(&mut stream), Welcome::Come { .. }));
+        say(&mut stream, &self.hello());
+        assert!(matches!(hear::<Welcome>(&mut stream), Welcome::Come { .. }));
         stream
     }
 
@@ -78,7 +81,7 @@ impl Served {
     fn is_well(&self) {
         self.store.add("n", 1).unwrap();
         let mut guest = self.guest();
-        guest.write_all(&frame(&Request::CloseWindow { ask: 7 })).unwrap();
+        say(&mut guest, &Request::CloseWindow { ask: 7 });
         let mut answer = [0; 4];
         guest.read_exact(&mut answer).unwrap();
     }
@@ -102,21 +105,6 @@ impl Chance {
     fn byte(&mut self) -> u8 {
         self.next().to_le_bytes()[0]
     }
-}
-
-fn frame<M: serde::Serialize>(message: &M) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    put_frame(&mut bytes, message).unwrap();
-    bytes
-}
-
-fn welcome(stream: &mut UnixStream) -> Welcome {
-    let mut bytes = vec![0; 4];
-    stream.read_exact(&mut bytes).unwrap();
-    let length = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
-    bytes.resize(4 + length, 0);
-    stream.read_exact(&mut bytes[4..]).unwrap();
-    take_frame(&bytes).unwrap().unwrap().0
 }
 
 /// Waits until the stone has closed the connection; gives what it said before.
@@ -145,8 +133,8 @@ fn client_of_another_protocol_or_store_is_told_so_and_left() {
         hello.protocol = protocol;
         hello.store = store.unwrap_or(own);
         let mut stream = served.connect();
-        stream.write_all(&frame(&hello)).unwrap();
-        assert_eq!(welcome(&mut stream), Welcome::No { protocol: PROTOCOL, store: own });
+        say(&mut stream, &hello);
+        assert_eq!(hear::<Welcome>(&mut stream), Welcome::No { protocol: PROTOCOL, store: own });
         assert_eq!(rest(&mut stream), b"");
     }
     served.is_well();
@@ -177,7 +165,7 @@ fn process_that_meets_a_stone_of_another_protocol_says_so() {
         for mut stream in listener.incoming().map_while(Result::ok) {
             // Its hello comes in one piece, and is read or its sender might not see the answer.
             let _ = stream.read(&mut [0; 4096]);
-            let _ = stream.write_all(&frame(&Welcome::No { protocol: PROTOCOL + 1, store }));
+            let _ = stream.write_all(&framed(&Welcome::No { protocol: PROTOCOL + 1, store }));
         }
     });
     let error = own.add("n", 1).unwrap_err();
@@ -193,7 +181,7 @@ fn process_that_meets_a_stone_of_another_protocol_says_so() {
 #[test]
 fn frames_that_lie_end_their_connection_and_nothing_else() {
     let served = Served::new();
-    let whole = frame(&Request::CloseWindow { ask: 1 });
+    let whole = framed(&Request::CloseWindow { ask: 1 });
     let too_long = u32::try_from(FRAME_BYTES_MAX + 1).unwrap();
     let with_length = |length: u32, body: &[u8]| [length.to_le_bytes().as_slice(), body].concat();
     let lies = [
@@ -205,7 +193,7 @@ fn frames_that_lie_end_their_connection_and_nothing_else() {
         with_length(u32::try_from(whole.len()).unwrap(), &[&whole[4..], &[0; 4]].concat()),
         with_length(u32::try_from(whole.len() - 5).unwrap(), &whole[4..whole.len() - 1]),
         // A second hello where a request is due.
-        frame(&served.hello()),
+        framed(&served.hello()),
     ];
     for (number, lie) in lies.iter().enumerate() {
         let mut guest = served.guest();
@@ -231,7 +219,7 @@ fn bytes_at_random_and_requests_with_a_few_of_them_changed_harm_nobody() {
         let mut bytes: Vec<u8> = if chance.below(2) == 0 {
             (0..chance.below(3_000)).map(|_| chance.byte()).collect()
         } else {
-            (0..=chance.below(20)).flat_map(|_| frame(&requests[chance.below(requests.len())])).collect()
+            (0..=chance.below(20)).flat_map(|_| framed(&requests[chance.below(requests.len())])).collect()
         };
         for _ in 0..chance.below(4) {
             let at = chance.below(bytes.len().max(1));

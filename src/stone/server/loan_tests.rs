@@ -1,7 +1,7 @@
 //! The writer's lock on loan: for as long as its borrower shows life, and no longer.
 
 use std::{
-    io::{Read as _, Write as _},
+    io::Read as _,
     net::Shutdown,
     os::unix::net::{UnixListener, UnixStream},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
@@ -15,7 +15,10 @@ use crate::{
     random,
     stone::{
         socket,
-        wire::{Hello, PROTOCOL, Purpose, Reply, Request, Welcome, put_frame, take_frame},
+        wire::{
+            Hello, PROTOCOL, Purpose, Reply, Request, Welcome,
+            spoken::{hear, say},
+        },
     },
     store::{
         Store, change::ClientId, conflict::Version, keys, object::FormatRecord, open::StoreOptions, view::get_record,
@@ -27,21 +30,6 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// How long a loan lasts without a sign of life, and how often there is one.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 const ALIVE_EVERY: Duration = Duration::from_millis(50);
-
-fn say<M: serde::Serialize>(stream: &mut UnixStream, message: &M) {
-    let mut bytes = Vec::new();
-    put_frame(&mut bytes, message).unwrap();
-    stream.write_all(&bytes).unwrap();
-}
-
-fn hear<M: serde::de::DeserializeOwned>(stream: &mut UnixStream) -> M {
-    let mut bytes = vec![0; 4];
-    stream.read_exact(&mut bytes).unwrap();
-    let length = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
-    bytes.resize(4 + length, 0);
-    stream.read_exact(&mut bytes[4..]).unwrap();
-    take_frame(&bytes).unwrap().unwrap().0
-}
 
 fn hello(store: [u8; 16]) -> Hello {
     let client = ClientId { born: Version(0), random: random::words()[0] };

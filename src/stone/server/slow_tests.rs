@@ -2,7 +2,6 @@
 #![cfg(target_os = "linux")]
 
 use std::{
-    io::{Read as _, Write as _},
     os::unix::net::UnixStream,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
@@ -12,18 +11,14 @@ use std::{
 use super::WINDOW_BYTES_MAX;
 use crate::{
     clock::monotonic,
-    codec::Payload,
     engine::Rows,
     random,
-    stone::wire::{Hello, PROTOCOL, Purpose, Reply, Request, Welcome, put_frame, take_frame},
+    stone::wire::{
+        Hello, PROTOCOL, Purpose, Reply, Request, Welcome,
+        spoken::{hear, say},
+    },
     store::{
-        Store,
-        change::{ClientId, Intent},
-        conflict::Version,
-        inner::Serving,
-        keys,
-        object::{FormatRecord, Value},
-        open::StoreOptions,
+        Store, change::ClientId, conflict::Version, inner::Serving, keys, object::FormatRecord, open::StoreOptions,
         view::get_record,
     },
 };
@@ -46,30 +41,9 @@ fn slow(folder: &tempfile::TempDir) -> (Store, Serving, Box<dyn Rows + Send>) {
     // Little at a time, so that the window is not full when it begins.
     let value = "x".repeat(4 << 10);
     while store.inner.site.commit_pause().is_none() {
-        put(&store, "load", &value);
+        store.put("load", &value).unwrap();
     }
     (store, serving, pinned)
-}
-
-/// Commits that without a look at the store, which would have to wait for the window's end.
-fn put(store: &Store, key: &str, value: &str) {
-    let intent = Intent::Put { key: key.to_owned(), value: Value::Plain(Payload::bincode(value).unwrap()) };
-    store.inner.perform(intent).unwrap();
-}
-
-fn say<M: serde::Serialize>(stream: &mut UnixStream, message: &M) {
-    let mut bytes = Vec::new();
-    put_frame(&mut bytes, message).unwrap();
-    stream.write_all(&bytes).unwrap();
-}
-
-fn hear<M: serde::de::DeserializeOwned>(stream: &mut UnixStream) -> M {
-    let mut bytes = vec![0; 4];
-    stream.read_exact(&mut bytes).unwrap();
-    let length = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
-    bytes.resize(4 + length, 0);
-    stream.read_exact(&mut bytes[4..]).unwrap();
-    take_frame(&bytes).unwrap().unwrap().0
 }
 
 #[test]
@@ -83,7 +57,7 @@ fn lock_is_lent_at_once_though_commits_are_slow() {
     let (purpose, pid, label) = (Purpose::Work, std::process::id(), "borrower".to_owned());
     say(&mut borrower, &Hello { protocol: PROTOCOL, store: format.store, client, purpose, pid, label });
     assert!(matches!(hear(&mut borrower), Welcome::Come { .. }));
-    put(&store, "n", "1");
+    store.put("n", "1").unwrap();
     let asked = monotonic();
     say(&mut borrower, &Request::Borrow { ask: 1 });
     assert!(matches!(hear(&mut borrower), Reply::Asked { ask: 1, answer: Ok(()) }));
@@ -103,7 +77,7 @@ fn stone_leaves_at_once_though_its_window_is_full_and_commits_are_slow() {
         for number in 0..WRITERS {
             let (store, value, done) = (&store, &value, &done);
             scope.spawn(move || {
-                put(store, &number.to_string(), value);
+                store.put(&number.to_string(), value).unwrap();
                 done.fetch_add(1, Ordering::SeqCst);
             });
         }

@@ -2,7 +2,7 @@
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::*;
+use super::{spoken::framed, *};
 use crate::{
     fuzz::Fuzz,
     queue::{IntoJob as _, JobRequest},
@@ -11,12 +11,6 @@ use crate::{
         conflict::{Version, Writer},
     },
 };
-
-fn framed<M: Serialize>(message: &M) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    put_frame(&mut bytes, message).unwrap();
-    bytes
-}
 
 fn taken<M: Serialize + DeserializeOwned>(bytes: &[u8]) {
     if let Ok(Some((message, length))) = take_frame::<M>(bytes) {
