@@ -2,8 +2,8 @@
 //! of them at random, for as long as `CASQUE_FUZZ_SECONDS` says. A target panics for what must not be, and may refuse
 //! all.
 //!
-//! `cargo nextest run --all-features -E 'test(fuzz)'` runs them all; `CASQUE_FUZZ_SECONDS=600` makes it a long run, and
-//! `CASQUE_SEED` another one: without it each run goes the same way, as far as its time lets it. An input that was found is written down, to be kept in `tests/fuzz/<target>/`.
+//! `cargo nextest run --all-features -E 'test(fuzz)'` runs them all; `CASQUE_FUZZ_SECONDS=600` makes it a long run,
+//! and `CASQUE_SEED` another one: without it each run goes the same way, as far as its time lets it. An input that was found is written down, to be kept in `tests/fuzz/<target>/`.
 
 use std::{
     fs,
