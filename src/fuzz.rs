@@ -3,7 +3,8 @@
 //! all.
 //!
 //! `cargo nextest run --all-features -E 'test(fuzz)'` runs them all; `CASQUE_FUZZ_SECONDS=600` makes it a long run,
-//! and `CASQUE_SEED` another one: without it each run goes the same way, as far as its time lets it. An input that was found is written down, to be kept in `tests/fuzz/<target>/`.
+//! and `CASQUE_SEED` another one: without it each run goes the same way, as far as its time lets it. An input
+//! that was found is written down, to be kept in `tests/fuzz/<target>/`.
 
 use std::{
     fs,
